@@ -1,0 +1,64 @@
+"""What every engine is asked and what it answers.
+
+Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and HTTP engines implement the same protocol.
+
+Touches: nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from mathppo.records import Rollout
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How completions are sampled; nothing else (such as a model's `generation_config`) has a say.
+
+    Args:
+        max_new_tokens: budget of one completion, stop token included.
+        temperature: logits are divided by it; 0 = greedy, whose `behaviour_logprobs` are those at temperature 1.
+        top_p: nucleus mass kept; 1 = all.
+        top_k: most likely tokens kept; 0 = all.
+        stop_token_ids: sampling one of these terminates the completion; it is the completion's last token.
+    """
+
+    max_new_tokens: Annotated[int, Meta(ge=1)]
+    stop_token_ids: tuple[int, ...]
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    top_k: Annotated[int, Meta(ge=0)] = 0
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One completion to sample.
+
+    Args:
+        problem_id: passed through to the rollout.
+        sample_index: which of the problem's samples, from 0.
+        prompt_ids: the prompt's token ids; never re-encoded.
+        seed: 0 <= seed < 2**63; with the weights and the sampling it fixes the completion, whatever is batched with it.
+    """
+
+    problem_id: str
+    sample_index: int
+    prompt_ids: tuple[int, ...]
+    seed: Annotated[int, Meta(ge=0)]
+
+
+class Generator(Protocol):
+    """An engine holding one set of policy weights."""
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
+        """Yield one rollout per request as completions finish, in no promised order.
+
+        Raises:
+            BadInput: an empty prompt, an id outside the vocabulary, or a prompt that leaves no room for one new token.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the engine's memory and processes; a second call does nothing."""
+        ...
