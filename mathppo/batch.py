@@ -1,0 +1,125 @@
+"""The one place that pads, aligns and masks.
+
+A row is a prompt padded on the left to P and a completion padded on the right to T, so that column P is the first
+completion token of every row. For the prompt `a b`, the completion `x y z`, P = 3 and T = 4:
+
+    column            0    1    2  |  3    4    5    6
+    ids               pad  a    b  |  x    y    z    pad
+    attention_mask    .    1    1  |  1    1    1    .
+    position_ids      0    0    1  |  2    3    4    4
+    step t                         |  0    1    2    -        completion_mask = 1 1 1 .
+
+    logits at column P - 1 + t     give the distribution that token t was sampled from: 2, 3, 4
+    value at column P - 1 + t      is values[t] = V(prompt + completion[:t]), before token t is chosen
+    value at column P - 1 + 3      is bootstrap_values = V(prompt + whole completion), read only where truncated
+
+Touches: nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mathppo.errors import BadInput
+from mathppo.records import ScoredRollout
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B scored rollouts as padded tensors; L = P + T.
+
+    Args:
+        ids: prompt and completion token ids; pad elsewhere.
+        attention_mask: True = a real token.
+        position_ids: position within the row's own text; padding repeats its neighbour's.
+        completion_mask: True = a token the behaviour policy sampled.
+        loss_mask: True = this step is trained on; never outside `completion_mask`.
+        outcome: terminal reward; 0 where the grader failed, whose rows have no `loss_mask`.
+        truncated: True = ran out of token budget.
+        behaviour_logprobs: the sampler's, nats; 0 on padding.
+        group: index of the row's problem, 0 <= group < B; rows of one problem share it.
+    """
+
+    ids: Int[Tensor, "B L"]
+    attention_mask: Bool[Tensor, "B L"]
+    position_ids: Int[Tensor, "B L"]
+    completion_mask: Bool[Tensor, "B T"]
+    loss_mask: Bool[Tensor, "B T"]
+    outcome: Float[Tensor, " B"]
+    truncated: Bool[Tensor, " B"]
+    behaviour_logprobs: Float[Tensor, "B T"]
+    group: Int[Tensor, " B"]
+
+    @property
+    def num_rows(self) -> int:
+        return self.ids.shape[0]
+
+    @property
+    def prompt_width(self) -> int:
+        return self.ids.shape[1] - self.completion_width
+
+    @property
+    def completion_width(self) -> int:
+        return self.completion_mask.shape[1]
+
+    @property
+    def lengths(self) -> Int[Tensor, " B"]:
+        """Completion tokens of each row."""
+        return self.completion_mask.sum(1)
+
+    def rows(self, index: Int[Tensor, " N"]) -> "Batch":
+        """Give the rows of `index`, in that order; widths stay."""
+        return Batch(**{name: tensor[index] for name, tensor in vars(self).items()})
+
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
+
+def collate(scored: Sequence[ScoredRollout], *, pad_id: int, drop_truncated: bool = False) -> Batch:
+    """Pad scored rollouts into a batch, in the order given.
+
+    A rollout whose grader failed keeps its row and loses its `loss_mask`; so does a truncated one if `drop_truncated`.
+
+    Args:
+        scored: at least one scored rollout.
+        pad_id: any id of the vocabulary; what it is changes nothing.
+        drop_truncated: truncated completions leave the losses and the denominators.
+
+    Raises:
+        BadInput: an empty sequence.
+    """
+    if not scored:
+        raise BadInput("batch: expected at least one scored rollout, got none; check the generate and grade stages")
+    rollouts = [item.rollout for item in scored]
+    num_rows = len(rollouts)
+    prompt_width = max(len(r.prompt_ids) for r in rollouts)
+    completion_width = max(len(r.completion_ids) for r in rollouts)
+    ids = torch.full((num_rows, prompt_width + completion_width), pad_id, dtype=torch.long)
+    attention_mask = torch.zeros_like(ids, dtype=torch.bool)
+    behaviour_logprobs = torch.zeros(num_rows, completion_width)
+    for row, rollout in enumerate(rollouts):
+        start, end = prompt_width - len(rollout.prompt_ids), prompt_width + len(rollout.completion_ids)
+        ids[row, start:end] = torch.tensor([*rollout.prompt_ids, *rollout.completion_ids])
+        attention_mask[row, start:end] = True
+        behaviour_logprobs[row, : len(rollout.completion_ids)] = torch.tensor(rollout.behaviour_logprobs)
+    completion_mask = attention_mask[:, prompt_width:]
+    truncated = torch.tensor([r.truncated for r in rollouts])
+    kept = torch.tensor([item.reward is not None for item in scored])
+    if drop_truncated:
+        kept &= ~truncated
+    problem_ids = {rollout.problem_id: None for rollout in rollouts}
+    index_of = {problem_id: index for index, problem_id in enumerate(problem_ids)}
+    return Batch(
+        ids=ids,
+        attention_mask=attention_mask,
+        position_ids=(attention_mask.long().cumsum(1) - 1).clamp_(min=0),
+        completion_mask=completion_mask,
+        loss_mask=completion_mask & kept[:, None],
+        outcome=torch.tensor([item.reward or 0.0 for item in scored]),
+        truncated=truncated,
+        behaviour_logprobs=behaviour_logprobs,
+        group=torch.tensor([index_of[r.problem_id] for r in rollouts]),
+    )

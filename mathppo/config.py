@@ -1,0 +1,309 @@
+"""What can be set, once: a TOML file plus dotted overrides such as `--learner.lr=1e-6`.
+
+One frozen struct per stage. A default is the value an expert would choose for a first run on a laptop; the unit and the
+reason stand in the field's description, which `--help` prints. Derived values are properties. An unknown key or a bad
+value fails at once with its path, the value, and what is allowed.
+
+Touches: argv's settings, and configuration files for reading.
+"""
+
+import difflib
+import re
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from mathppo.errors import BadSetting
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of all settings."""
+
+
+def _doc(text: str, **limits: Any) -> Meta:
+    return Meta(description=text, **limits)
+
+
+class RunSettings(Settings):
+    seed: Annotated[int, _doc("every random number of the run derives from it", ge=0)] = 0
+    iterations: Annotated[int, _doc("PPO iterations: generate, grade, learn", ge=0)] = 130
+    checkpoint_every: Annotated[int, _doc("iterations between checkpoints; a kill redoes the updates since", ge=1)] = 10
+    keep_checkpoints: Annotated[int, _doc("newest checkpoints kept, besides step 0", ge=1)] = 3
+    num_threads: Annotated[int, _doc("CPU threads of torch; 0 = torch's own choice", ge=0)] = 0
+
+
+class ProblemsSettings(Settings):
+    source: Annotated[str, _doc('"equations" (built in), a .jsonl or .parquet file, or a hub id of `datasets`')] = (
+        "equations"
+    )
+    mix: Annotated[
+        list[tuple[str, int, float]], _doc("built-in equations: rows of family, level, weight", min_length=1)
+    ] = msgspec.field(
+        default_factory=lambda: [("linear", level, 1.0) for level in range(1, 6)],
+    )
+    count: Annotated[int, _doc("training problems to prepare from the built-in equations", ge=1)] = 16384
+    held_out: Annotated[str, _doc("held-out set: a name under data/held_out, or a file like `source`")] = "linear"
+    question_field: Annotated[str, _doc("field of a file or hub data set that holds the question")] = "question"
+    reference_field: Annotated[str, _doc("field that holds the reference answer")] = "answer"
+    split: Annotated[str, _doc("split of a hub data set")] = "train"
+
+
+class ModelSettings(Settings):
+    path: Annotated[str, _doc("Hugging Face folder of the policy to start from; empty = from scratch")] = ""
+    hidden_size: Annotated[int, _doc("from scratch: width", ge=32)] = 96
+    num_layers: Annotated[int, _doc("from scratch: decoder layers", ge=1)] = 3
+    num_heads: Annotated[int, _doc("from scratch: attention heads; width / heads = 32 also runs in vLLM", ge=1)] = 3
+    intermediate_size: Annotated[int, _doc("from scratch: width of the feed-forward layer", ge=32)] = 256
+    initializer_range: Annotated[float, _doc("from scratch: std of the weights; 0.02 learns far slower here", gt=0)] = (
+        0.06
+    )
+    context_tokens: Annotated[int, _doc("from scratch: longest prompt plus completion", ge=16)] = 128
+
+
+class WarmstartSettings(Settings):
+    steps: Annotated[int, _doc("supervised steps on worked derivations", ge=1)] = 500
+    batch_size: Annotated[int, _doc("derivations a step", ge=1)] = 128
+    lr: Annotated[float, _doc("peak learning rate; cosine to a tenth of it", gt=0)] = 3e-3
+    slip_rate: Annotated[float, _doc("share of derivations with one slip: room left for PPO", ge=0, le=1)] = 0.65
+    checkpoint_every: Annotated[int, _doc("steps between resumable states", ge=1)] = 100
+
+
+class GeneratorSettings(Settings):
+    engine: Annotated[Literal["hf"], _doc("sampling engine")] = "hf"
+    prompts_per_iteration: Annotated[int, _doc("problems an iteration", ge=1)] = 128
+    samples_per_prompt: Annotated[int, _doc("completions a problem", ge=1)] = 1
+    temperature: Annotated[float, _doc("sampling temperature; the learner's log-probabilities use the same", gt=0)] = (
+        1.0
+    )
+    max_new_tokens: Annotated[int, _doc("token budget of a completion, stop token included", ge=1)] = 32
+    max_batch_size: Annotated[int, _doc("completions sampled side by side", ge=1)] = 512
+
+
+class GraderSettings(Settings):
+    name: Annotated[str, _doc('grader: a name, "package.module:attr" or "file.py:attr"')] = "math"
+    num_workers: Annotated[int, _doc("sandboxed processes", ge=1)] = 1
+    time_limit_s: Annotated[float, _doc("seconds of grading one completion", gt=0)] = 2.0
+    memory_limit_bytes: Annotated[int, _doc("address space of a worker", ge=1 << 26)] = 1 << 30
+    max_error_share: Annotated[float, _doc("share of grader failures past which the stage stops", ge=0, le=1)] = 0.05
+
+
+class RewardSettings(Settings):
+    kind: Annotated[
+        Literal["grader", "random", "format"],
+        _doc('"grader": 1 if correct; controls: "random" (a coin), "format" (1 if it states an answer)'),
+    ] = "grader"
+    correct: Annotated[float, _doc("reward of a correct completion")] = 1.0
+    incorrect: Annotated[float, _doc("reward of every other completion, exhausted budgets included")] = 0.0
+    overlong_buffer_tokens: Annotated[
+        int, _doc("truncation=penalty: last tokens of the budget over which the penalty grows", ge=1)
+    ] = 8
+    overlong_penalty: Annotated[float, _doc("truncation=penalty: penalty at the end of the budget", ge=0)] = 1.0
+
+
+class LearnerSettings(Settings):
+    algorithm: Annotated[
+        Literal["ppo", "rloo", "grpo", "reinforce++"], _doc("advantage estimator; the last three have no critic")
+    ] = "ppo"
+    lr: Annotated[float, _doc("policy learning rate", gt=0)] = 3e-4
+    critic_lr: Annotated[float, _doc("critic learning rate", gt=0)] = 1e-3
+    lr_schedule: Annotated[Literal["constant", "linear"], _doc("linear falls to 0 over the run's iterations")] = (
+        "linear"
+    )
+    weight_decay: Annotated[float, _doc("AdamW weight decay of policy and critic", ge=0)] = 0.0
+    max_grad_norm: Annotated[float, _doc("gradient norm is clipped to it", gt=0)] = 1.0
+    gamma: Annotated[float, _doc("discount; 1 = the episode's reward counts fully at each token", ge=0, le=1)] = 1.0
+    lam: Annotated[float, _doc("GAE lambda of the policy's advantages", ge=0, le=1)] = 1.0
+    critic_lam: Annotated[float, _doc("GAE lambda of the critic's targets; 1 = Monte Carlo", ge=0, le=1)] = 1.0
+    truncation: Annotated[
+        Literal["terminal", "bootstrap", "mask", "penalty"], _doc("what the end of the token budget means")
+    ] = "terminal"
+    whiten: Annotated[bool, _doc("advantages to mean 0 and variance 1 over the batch's tokens")] = True
+    clip_low: Annotated[float, _doc("ratio is clipped at 1 - clip_low", gt=0, lt=1)] = 0.2
+    clip_high: Annotated[float, _doc("ratio is clipped at 1 + clip_high", gt=0)] = 0.2
+    dual_clip: Annotated[
+        Annotated[float, Meta(gt=1)] | None, _doc("bound of the loss at negative advantages; none = off")
+    ] = None
+    value_clip: Annotated[
+        Annotated[float, Meta(gt=0)] | None, _doc("values may move this far from the old ones; none = off")
+    ] = None
+    entropy_coef: Annotated[float, _doc("weight of the entropy bonus", ge=0)] = 0.0
+    kl_place: Annotated[Literal["none", "reward", "loss"], _doc("the one place where KL to the warm start enters")] = (
+        "none"
+    )
+    kl_kind: Annotated[Literal["k1", "k2", "k3"], _doc("KL estimator")] = "k3"
+    kl_coef: Annotated[float, _doc("weight of the reference KL", ge=0)] = 0.0
+    epochs: Annotated[int, _doc("passes over an iteration's rollouts", ge=1)] = 1
+    minibatches: Annotated[int, _doc("optimizer steps a pass", ge=1)] = 4
+    micro_batch_size: Annotated[
+        int, _doc("rollouts a forward and backward pass; changes memory, not results", ge=1)
+    ] = 128
+    importance_cap: Annotated[float, _doc("cap of the sampler/learner importance weights", ge=1)] = 2.0
+    target_kl: Annotated[
+        Annotated[float, Meta(gt=0)] | None, _doc("stop an iteration's updates past this KL; none = off")
+    ] = None
+    max_skipped_updates: Annotated[int, _doc("updates in a row with a non-finite gradient before it stops", ge=1)] = 3
+    critic_pretraining_prompts: Annotated[int, _doc("problems sampled once from the frozen policy; 0 = off", ge=0)] = (
+        2048
+    )
+    critic_pretraining_epochs: Annotated[int, _doc("most passes over those rollouts", ge=1)] = 8
+    critic_pretraining_gate: Annotated[
+        float, _doc("held-out explained variance of outcomes at which pretraining stops early", le=1)
+    ] = 0.3
+
+    @property
+    def has_critic(self) -> bool:
+        return self.algorithm == "ppo"
+
+
+class EvaluateSettings(Settings):
+    every: Annotated[int, _doc("iterations between evaluations; 0 = only before and after", ge=0)] = 20
+    num_problems: Annotated[int, _doc("held-out problems used on the way; 0 = all", ge=0)] = 500
+    num_problems_final: Annotated[int, _doc("held-out problems used before and after; 0 = all", ge=0)] = 0
+    samples_per_problem: Annotated[int, _doc("sampled completions a problem", ge=1)] = 1
+    temperature: Annotated[float, _doc("temperature of the sampled mode", gt=0)] = 1.0
+
+
+class Config(Settings):
+    """Every setting of a run, by stage."""
+
+    run: RunSettings = RunSettings()
+    problems: ProblemsSettings = ProblemsSettings()
+    model: ModelSettings = ModelSettings()
+    warmstart: WarmstartSettings = WarmstartSettings()
+    generator: GeneratorSettings = GeneratorSettings()
+    grader: GraderSettings = GraderSettings()
+    reward: RewardSettings = RewardSettings()
+    learner: LearnerSettings = LearnerSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    def __post_init__(self) -> None:
+        if self.learner.kl_place == "none" and self.learner.kl_coef > 0:
+            raise BadSetting(
+                f'learner.kl_coef: expected 0 while learner.kl_place is "none", got {self.learner.kl_coef}; '
+                'set learner.kl_place to "reward" or "loss"'
+            )
+        if not self.learner.has_critic and self.learner.truncation == "bootstrap":
+            raise BadSetting(
+                f'learner.truncation: expected "terminal", "mask" or "penalty" with learner.algorithm='
+                f'"{self.learner.algorithm}", which has no critic to bootstrap from, got "bootstrap"'
+            )
+        if self.learner.algorithm in ("rloo", "grpo") and self.generator.samples_per_prompt < 2:
+            raise BadSetting(
+                f'generator.samples_per_prompt: expected at least 2 with learner.algorithm="{self.learner.algorithm}", '
+                f"which compares samples of one problem, got {self.generator.samples_per_prompt}"
+            )
+        rollouts = self.generator.prompts_per_iteration * self.generator.samples_per_prompt
+        if self.learner.minibatches > rollouts:
+            raise BadSetting(
+                f"learner.minibatches: expected at most one a rollout ({rollouts} an iteration), "
+                f"got {self.learner.minibatches}"
+            )
+
+
+def settings_of(section: type[Settings]) -> Iterator[tuple[str, Any, str, Any]]:
+    """Yield (name, type with limits, description, default) of each setting of a section, in order."""
+    for field in msgspec.structs.fields(section):
+        metas = [m for m in getattr(field.type, "__metadata__", ()) if isinstance(m, Meta)]
+        text = next((m.description for m in metas if m.description), "")
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()  # type: ignore[operator]
+        yield field.name, field.type, text, default
+
+
+def load_config(path: Path | None = None, overrides: Sequence[tuple[str, str]] = ()) -> Config:
+    """Give the resolved configuration: defaults, then the file, then the overrides.
+
+    Args:
+        path: TOML file; None = defaults only.
+        overrides: dotted key and value text, for instance `("learner.lr", "1e-6")`; the value is read as TOML, and as a
+            string where it is none.
+
+    Raises:
+        BadSetting: a file that is missing or no TOML, an unknown key, a wrong type, a value out of range, or settings
+            that contradict each other.
+    """
+    tree: dict[str, Any] = _read_toml(path) if path is not None else {}
+    for key, text in overrides:
+        _assign(tree, key, _read_value(text))
+    _check_keys(tree)
+    try:
+        return msgspec.convert(tree, Config)
+    except msgspec.ValidationError as error:
+        # A check in __post_init__ arrives wrapped; its own message is already whole.
+        if isinstance(error.__cause__, BadSetting):
+            raise error.__cause__ from None
+        raise BadSetting(_explain(error, tree)) from None
+
+
+def encode_config(config: Config) -> bytes:
+    """Give the configuration as TOML; settings that are off (None) are left out."""
+    tree = {
+        section: {key: value for key, value in body.items() if value is not None}
+        for section, body in msgspec.to_builtins(config).items()
+    }
+    return msgspec.toml.encode(tree)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise BadSetting(f"--config: expected a TOML file, found nothing at {path}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadSetting(f"--config: expected a TOML file at {path}, got: {error}") from None
+
+
+def _read_value(text: str) -> Any:
+    if text.lower() in ("none", "null"):
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, KeyError):
+        return text
+
+
+def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
+    section, _, name = key.partition(".")
+    body = tree.setdefault(section, {})
+    if not name or not isinstance(body, dict):
+        raise BadSetting(f"--{key}: expected a setting as --section.name=value, for instance --learner.lr=1e-6")
+    body[name] = value
+
+
+def _check_keys(tree: Mapping[str, Any]) -> None:
+    sections = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    known = {f"{name}.{field.name}" for name, kind in sections.items() for field in msgspec.structs.fields(kind)}
+    for section, body in tree.items():
+        if not isinstance(body, Mapping):
+            raise BadSetting(f"{section}: expected a section with settings of its own, got {body!r}")
+        for name in body or {"": None}:
+            key = f"{section}.{name}"
+            if section in sections and (name == "" or key in known):
+                continue
+            close = difflib.get_close_matches(key, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; sections are {', '.join(sections)}"
+            raise BadSetting(f"{key.rstrip('.')}: unknown setting{hint}")
+
+
+def _explain(error: msgspec.ValidationError, tree: Mapping[str, Any]) -> str:
+    reason, _, where = str(error).partition(" - at ")
+    keys = re.findall(r"\.(\w+)", where)
+    value: Any = tree
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else value
+    path = ".".join(keys) or "configuration"
+    reason = reason[0].lower() + reason[1:].replace("`", "")
+    if reason.startswith("invalid enum value"):
+        reason = f"expected one of {', '.join(map(repr, _choices(keys)))}"
+    return f"{path}: {reason}" + ("" if ", got" in reason else f", got {value!r}")
+
+
+def _choices(keys: Sequence[str]) -> tuple[str, ...]:
+    kind: Any = Config
+    for key in keys:
+        kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == key)
+    return typing.get_args(typing.get_args(kind)[0])

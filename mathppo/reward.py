@@ -1,0 +1,49 @@
+"""From a verdict to the terminal reward.
+
+The reward is paid on the completion's last token and nowhere else. A grader's own failure pays nothing and takes nothing:
+the rollout leaves the losses. Two controls, `random` and `format`, show what part of a gain the verifier is not needed
+for (Shao et al. 2025, "Spurious Rewards", arXiv:2506.10947).
+
+Touches: nothing.
+"""
+
+import random
+
+from graders.verdict import Status, Verdict
+from mathppo.config import RewardSettings
+from mathppo.records import Rollout
+
+
+def reward_of(
+    verdict: Verdict, rollout: Rollout, settings: RewardSettings, *, overlong_budget_tokens: int = 0
+) -> float | None:
+    """Give the terminal reward of one completion; None where the grader itself failed.
+
+    Args:
+        verdict: the grader's.
+        rollout: what was graded.
+        settings: the kind of reward and its values.
+        overlong_budget_tokens: the completion's token budget, where the soft overlong penalty is on; else 0.
+    """
+    if verdict.status is Status.ERROR:
+        return None
+    if settings.kind == "random":
+        # The sample's own seed, so that the coin falls the same way whenever it is thrown again.
+        earned = random.Random(f"reward {rollout.seed}").random() < 0.5
+    elif settings.kind == "format":
+        earned = verdict.status not in (Status.NO_ANSWER, Status.UNPARSABLE, Status.OVER_BUDGET)
+    else:
+        earned = verdict.status is Status.CORRECT
+    reward = settings.correct if earned else settings.incorrect
+    if overlong_budget_tokens:
+        reward -= overlong_penalty(len(rollout.completion_ids), overlong_budget_tokens, settings)
+    return reward
+
+
+def overlong_penalty(num_tokens: int, budget_tokens: int, settings: RewardSettings) -> float:
+    """Give the soft overlong penalty: 0 up to the buffer's start, then linear to `overlong_penalty` at the budget.
+
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476), equation 13.
+    """
+    into_buffer = num_tokens - (budget_tokens - settings.overlong_buffer_tokens)
+    return settings.overlong_penalty * min(max(into_buffer / settings.overlong_buffer_tokens, 0.0), 1.0)
