@@ -1,0 +1,187 @@
+"""The table of training metrics, and the log they are written to.
+
+`TRAINING_METRICS` is the one list of what may be logged: name, unit, meaning. `metrics.jsonl` in a run directory holds
+one JSON object a line: `{"schema": "iteration/1", "iteration": 12, "metrics": {...}}` for an iteration of PPO and
+`{"schema": "critic_pretraining/1", "epoch": 1, "metrics": {...}}` for an epoch before the first one. A metric that has
+no value (an explained variance of constant returns, say) is left out of its row, never written as NaN or null.
+
+Touches: the metrics log given by path.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from mathppo.errors import BadArtefact, BadInput
+from mathppo.records import Record
+
+NUM_POSITIONS = 10
+"""Bins of relative position in a completion, from its first tenth to its last."""
+
+
+class Metric(NamedTuple):
+    """What a number in the log is."""
+
+    unit: str
+    """`"1"` for a share or another pure number; otherwise `nats`, `tokens`, `s`, `tokens/s`, `count` or `flag`."""
+    meaning: str
+
+
+_LISTS = frozenset({"value_by_position", "advantage_by_position"})
+
+TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
+    {
+        "reward_mean": Metric("1", "mean terminal reward of the iteration's rollouts, grader errors left out"),
+        "accuracy": Metric("1", "share of graded rollouts whose verdict is correct, at the sampling temperature"),
+        "truncated_share": Metric("1", "share of rollouts that ran out of token budget"),
+        "no_answer_share": Metric("1", "share of rollouts that state no final answer"),
+        "unparsable_share": Metric("1", "share of rollouts whose answer cannot be read"),
+        "over_budget_share": Metric("1", "share of rollouts that exhausted the grader's time or memory; counted wrong"),
+        "grader_error_share": Metric(
+            "1", "share of rollouts on which the grader itself failed; no reward, not trained on"
+        ),
+        "length_mean_tokens": Metric("tokens", "mean completion length, stop token included"),
+        "length_terminated_mean_tokens": Metric("tokens", "mean length of the completions that sampled a stop token"),
+        "length_p95_tokens": Metric("tokens", "95th percentile of completion length"),
+        "behaviour_kl": Metric("nats", "estimate of KL(behaviour || old policy) per token: sampler against learner"),
+        "behaviour_logratio_max": Metric("nats", "largest |old_logprobs - behaviour_logprobs| of any token"),
+        "importance_weight_mean": Metric("1", "mean truncated importance weight old / behaviour; 1 when engines agree"),
+        "importance_weight_capped_share": Metric("1", "share of tokens whose importance weight was truncated"),
+        "policy_loss": Metric("1", "clipped policy loss, mean over the iteration's minibatches"),
+        "value_loss": Metric("1", "value loss, mean over the iteration's minibatches"),
+        "entropy": Metric("nats", "mean entropy of the policy's next-token distribution at the sampled positions"),
+        "approx_kl": Metric(
+            "nats", "estimate of KL(old || new policy) per token, mean over the iteration's minibatches"
+        ),
+        "clip_share_high": Metric("1", "share of tokens with a positive advantage clipped at 1 + clip_high"),
+        "clip_share_low": Metric("1", "share of tokens with a negative advantage clipped at 1 - clip_low"),
+        "ratio_max": Metric("1", "largest probability ratio new / old of any token"),
+        "ref_kl": Metric("nats", "estimate of KL(policy || reference) per token"),
+        "kl_coef": Metric("1", "weight of the reference KL in the reward or the loss"),
+        "explained_variance_outcome": Metric(
+            "1", "1 - Var(outcome - value) / Var(outcome): what the critic knows of the end"
+        ),
+        "explained_variance_target": Metric(
+            "1", "1 - Var(return - value) / Var(return): fit to its own training target"
+        ),
+        "advantage_mean": Metric("1", "mean advantage before whitening"),
+        "advantage_std": Metric("1", "standard deviation of advantages before whitening"),
+        "return_mean": Metric("1", "mean return target"),
+        "return_std": Metric("1", "standard deviation of return targets"),
+        "value_mean": Metric("1", "mean of the critic's values before the update"),
+        "policy_grad_norm": Metric("1", "policy gradient norm before clipping, mean over updates"),
+        "critic_grad_norm": Metric("1", "critic gradient norm before clipping, mean over updates"),
+        "policy_lr": Metric("1", "policy learning rate at the end of the iteration"),
+        "critic_lr": Metric("1", "critic learning rate at the end of the iteration"),
+        "num_tokens": Metric("count", "completion tokens sampled in the iteration"),
+        "num_rollouts_dropped": Metric("count", "rollouts that left the losses: grader errors and masked truncations"),
+        "num_updates_skipped": Metric("count", "minibatch updates not taken, for a gradient that was not finite"),
+        "stopped_early": Metric("flag", "1 where the approximate KL passed its limit and ended the iteration's epochs"),
+        "generate_s": Metric("s", "wall time of sampling"),
+        "grade_s": Metric("s", "wall time of grading that sampling did not hide"),
+        "learn_s": Metric("s", "wall time of values, advantages and updates"),
+        "other_s": Metric("s", "wall time of the rest of the iteration: artefacts, logs, checkpoints"),
+        "tokens_per_s": Metric("tokens/s", "completion tokens sampled over generate_s"),
+        "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
+        "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),
+    }
+)
+
+MetricRow = dict[str, float | list[float]]
+
+
+def check(row: Mapping[str, float | list[float]]) -> None:
+    """Refuse a row that the table does not describe.
+
+    Args:
+        row: name to number, or to `NUM_POSITIONS` numbers where the name ends in `_by_position`.
+
+    Raises:
+        BadInput: a name that is not in the table, a number that is not finite, or a list of the wrong length.
+    """
+    for name, value in row.items():
+        if name not in TRAINING_METRICS:
+            raise BadInput(f"metric {name!r}: expected a name in TRAINING_METRICS; add it there with unit and meaning")
+        numbers = value if isinstance(value, list) else [value]
+        if isinstance(value, list) != (name in _LISTS) or (name in _LISTS and len(numbers) != NUM_POSITIONS):
+            wanted = f"{NUM_POSITIONS} numbers" if name in _LISTS else "one number"
+            got = f"{len(value)} numbers" if isinstance(value, list) else "one number"
+            raise BadInput(f"metric {name!r}: expected {wanted}, got {got}")
+        if not all(math.isfinite(x) for x in numbers):
+            raise BadInput(f"metric {name!r}: expected finite numbers, got {value}; leave out a metric without a value")
+
+
+class Iteration(Record, frozen=True, tag="iteration/1"):
+    """What one iteration of PPO measured.
+
+    Args:
+        iteration: its number, as in its artefact directory.
+        metrics: as `check` allows.
+    """
+
+    iteration: int
+    metrics: MetricRow
+
+    def __post_init__(self) -> None:
+        check(self.metrics)
+
+
+class CriticPretraining(Record, frozen=True, tag="critic_pretraining/1"):
+    """What one epoch of critic pretraining measured, before the first policy update.
+
+    Args:
+        epoch: from 1.
+        metrics: as `check` allows.
+    """
+
+    epoch: int
+    metrics: MetricRow
+
+    def __post_init__(self) -> None:
+        check(self.metrics)
+
+
+def append_row(path: Path, row: Iteration | CriticPretraining) -> None:
+    """Append a row to a metrics log and flush it to disk; a torn last line of a killed run is cut off first."""
+    line = msgspec.json.encode(row) + b"\n"
+    with open(path, "a+b") as log:
+        end = log.seek(0, os.SEEK_END)
+        log.seek(0)
+        whole = log.read().rfind(b"\n") + 1
+        if whole != end:
+            log.truncate(whole)
+        log.write(line)
+        log.flush()
+        os.fsync(log.fileno())
+
+
+def read_rows(path: Path) -> tuple[list[CriticPretraining], list[Iteration]]:
+    """Read a metrics log: epochs of critic pretraining and iterations, each in order and each once.
+
+    A last line without its newline is a write that a kill cut short, and is not read. Of two rows of one iteration, as
+    a resumed run may write, the later one holds.
+
+    Raises:
+        BadArtefact: a whole line that is not a row of either kind.
+    """
+    epochs: dict[int, CriticPretraining] = {}
+    iterations: dict[int, Iteration] = {}
+    decoder = msgspec.json.Decoder(Iteration | CriticPretraining)
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            row = decoder.decode(line)
+        except (msgspec.DecodeError, BadInput) as error:
+            raise BadArtefact(
+                f"{path} line {number}: expected an iteration or an epoch of critic pretraining, got {line[:80]!r} "
+                f"({error}); remove the line or re-run train"
+            ) from error
+        if isinstance(row, Iteration):
+            iterations[row.iteration] = row
+        else:
+            epochs[row.epoch] = row
+    return [epochs[i] for i in sorted(epochs)], [iterations[i] for i in sorted(iterations)]

@@ -1,0 +1,42 @@
+"""Slow and obvious statistics to hold the fast ones against. Imports neither package."""
+
+import itertools
+import math
+import random
+
+
+def wilson_by_bisection(num_correct: int, num_samples: int, z: float) -> tuple[float, float]:
+    """Solve |p - q| = z * sqrt(q (1 - q) / n) for q on each side of p, as Wilson defined the bounds."""
+    p = num_correct / num_samples
+
+    def inside(q: float) -> bool:
+        return abs(p - q) <= z * math.sqrt(q * (1 - q) / num_samples)
+
+    def solve(outer: float) -> float:
+        inner = p
+        for _ in range(200):
+            middle = (inner + outer) / 2
+            if inside(middle):
+                inner = middle
+            else:
+                outer = middle
+        return inner
+
+    return (0.0 if p == 0 else solve(0.0)), (1.0 if p == 1 else solve(1.0))
+
+
+def pass_at_k_by_counting(num_correct: int, num_samples: int, k: int) -> float:
+    """Look at every choice of k of the samples and count those that hold a right one."""
+    samples = [True] * num_correct + [False] * (num_samples - num_correct)
+    choices = list(itertools.combinations(samples, k))
+    return sum(any(choice) for choice in choices) / len(choices)
+
+
+def bootstrap_shares(num_correct: list[int], num_samples: list[int], num_resamples: int, seed: int) -> list[float]:
+    """Resample problems one index at a time; sorted shares of right samples."""
+    source = random.Random(seed)
+    shares = []
+    for _ in range(num_resamples):
+        chosen = [source.randrange(len(num_correct)) for _ in num_correct]
+        shares.append(sum(num_correct[i] for i in chosen) / sum(num_samples[i] for i in chosen))
+    return sorted(shares)
