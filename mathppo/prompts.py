@@ -1,0 +1,159 @@
+"""Problems to prompt ids, and the small closed-vocabulary tokenizer of the built-in families.
+
+A prompt is encoded once, here; nothing later encodes it again. Chat templates arrive with checkpoints and are hostile
+until shown otherwise: they run in the sandboxed jinja environment of transformers and nowhere else.
+
+Touches: nothing.
+"""
+
+import re
+from typing import Final
+
+import jinja2
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from mathppo.errors import BadInput, BadSetting
+from mathppo.records import Problem
+
+TEMPLATES: Final = ("plain", "chat_boxed")
+"""`plain`: begin token, question, newline. `chat_boxed`: the tokenizer's chat template, `BOXED_INSTRUCTION` as system."""
+
+BOXED_INSTRUCTION: Final = "Please reason step by step, and put your final answer within \\boxed{}."
+
+_SPECIAL: Final = ("<pad>", "<bos>", "<eos>")
+_PHRASES: Final = (
+    "Solve for x and y: ",
+    "Solve for x: ",
+    "Simplify: ",
+    "Evaluate: ",
+    "all real numbers",
+    "no solution",
+    "\\boxed{",
+)
+_CHARACTERS: Final = "0123456789xy+-*/=(),;{}^\n "
+
+
+def build_equation_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of the built-in families: one token a character, one for each instruction and worded answer.
+
+    It has no unknown token: text outside its alphabet is refused. Decoding gives back the encoded text exactly.
+    Saved with `save_pretrained`, it loads anywhere with `AutoTokenizer`.
+    """
+    tokens = (*_SPECIAL, *_PHRASES, *_CHARACTERS)
+    backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}))
+    pattern = "|".join([*map(re.escape, _PHRASES), r"[\s\S]"])
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    backend.decoder = decoders.Fuse()
+    pad, bos, eos = _SPECIAL
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=pad,
+        bos_token=bos,
+        eos_token=eos,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encode_text(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids of a text as it stands: no token is added, and no text turns into a special token.
+
+    Raises:
+        BadInput: the tokenizer has no token for a part of the text, or the text spells one of its special tokens.
+    """
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    spelt = [token for token in (*tokenizer.all_special_tokens, *added) if token in text]
+    if spelt:
+        raise BadInput(f"text {_shorten(text)}: expected no special token, got {spelt[0]!r}; remove it from the text")
+    unknown = _unknown_pieces(text, tokenizer)
+    if unknown:
+        raise BadInput(
+            f"text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got {unknown[0]!r}; "
+            "use a tokenizer that knows it, such as the checkpoint's own"
+        )
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        raise BadInput(
+            f"text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got unknown tokens; "
+            "use a tokenizer that knows it, such as the checkpoint's own"
+        )
+    return ids
+
+
+def encode_prompt(
+    problem: Problem,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    template: str = "plain",
+    max_prompt_tokens: int | None = None,
+) -> list[int]:
+    """Prompt ids of a problem under a named template.
+
+    Args:
+        problem: its question is the text; the reference is never seen.
+        tokenizer: the policy's own.
+        template: one of `TEMPLATES`.
+        max_prompt_tokens: the longest prompt allowed; None for no limit.
+
+    Raises:
+        BadSetting: an unknown template, or `chat_boxed` for a tokenizer without a chat template.
+        BadInput: text outside the vocabulary, a begin token given twice, a chat template that fails, or a prompt that
+            is too long.
+    """
+    if template == "plain":
+        ids = encode_text(f"{problem.question}\n", tokenizer)
+        if tokenizer.bos_token_id is not None:
+            ids = [tokenizer.bos_token_id, *ids]
+    elif template == "chat_boxed":
+        ids = _encode_chat(problem, tokenizer)
+    else:
+        raise BadSetting(f"template: expected one of {', '.join(TEMPLATES)}, got {template!r}")
+    _check_begin(problem, ids, tokenizer)
+    if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
+        raise BadInput(
+            f"problem {problem.id!r}: expected a prompt of at most {max_prompt_tokens} tokens, got {len(ids)}; "
+            "raise the context length or leave the problem out"
+        )
+    return ids
+
+
+def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    if not tokenizer.chat_template:
+        raise BadSetting(
+            "template 'chat_boxed': expected a tokenizer with a chat template, got one without; use template 'plain'"
+        )
+    encode_text(problem.question, tokenizer)  # refuses a question that would forge a turn or a special token
+    messages = [
+        {"role": "system", "content": BOXED_INSTRUCTION},
+        {"role": "user", "content": problem.question},
+    ]
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        raise BadInput(
+            f"problem {problem.id!r}: expected the tokenizer's chat template to render a system and a user message, "
+            f"got {type(error).__name__}: {_shorten(str(error))}; repair the template or use template 'plain'"
+        ) from error
+    return tokenizer.encode(str(text), add_special_tokens=False)
+
+
+def _check_begin(problem: Problem, ids: list[int], tokenizer: PreTrainedTokenizerBase) -> None:
+    bos = tokenizer.bos_token_id
+    if bos is not None and bos != tokenizer.eos_token_id and ids.count(bos) > 1:
+        raise BadInput(
+            f"problem {problem.id!r}: expected at most one begin token {tokenizer.bos_token!r}, got {ids.count(bos)}; "
+            "the chat template writes it twice: repair the template"
+        )
+
+
+def _unknown_pieces(text: str, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Pieces without a token, where the model behind the tokenizer is a word list, which would raise without saying so."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not isinstance(backend.model, models.WordLevel) or backend.pre_tokenizer is None:
+        return []
+    return [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text) if backend.token_to_id(piece) is None]
+
+
+def _shorten(text: str, limit: int = 80) -> str:
+    return repr(text if len(text) <= limit else f"{text[:limit]}…")
