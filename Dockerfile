@@ -1,0 +1,25 @@
+# A CPU image with the commands `mathppo` and `graders`.
+#
+#   docker build -t mathppo .
+#   docker run --rm -v "$PWD/runs:/runs" mathppo train --config mathppo:quickstart --run-dir /runs/quickstart
+#
+# torch's default wheel for Linux carries CUDA libraries; to leave them out, name an index that serves CPU wheels:
+# `docker build --build-arg EXTRA_INDEX=... .`
+FROM python:3.12-slim
+
+ARG EXTRA_INDEX=""
+RUN useradd --create-home --shell /usr/sbin/nologin mathppo && install -d -o mathppo -g mathppo /runs
+
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY scripts/constraints.txt scripts/
+COPY graders graders
+COPY data data
+COPY mathppo mathppo
+RUN pip install --no-cache-dir ${EXTRA_INDEX:+--extra-index-url "$EXTRA_INDEX"} --constraint scripts/constraints.txt . \
+    && rm -rf /src/*
+
+USER mathppo
+WORKDIR /runs
+ENTRYPOINT ["mathppo"]
+CMD ["--help"]

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Mends what can be mended by machine: ruff's fixes and formatting. `scripts/check.sh` says what remains.
+source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
+environment dev
+cd "$ROOT"
+"$VENV/bin/ruff" check --fix "$@" || true
+exec "$VENV/bin/ruff" format

@@ -1,0 +1,53 @@
+"""Every metric that is logged or shown is in the table, and every row of the table is logged.
+
+Touches: the repository's files, for reading.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from source_tree import calls, find, name_of, parse, refuse, sources
+
+from mathppo.metrics import TRAINING_METRICS
+
+METRICS = re.compile(r"(?:^|[._])metrics$")
+"""Expressions that hold a row of metrics: `metrics`, `row.metrics`, `update_metrics`."""
+
+
+def _read(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) where a row of metrics is asked for a name that stands in the source."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and METRICS.search(ast.unparse(node.value)):
+            asked: ast.expr | None = node.slice
+        elif isinstance(node, ast.Compare) and METRICS.search(ast.unparse(node.comparators[-1])):
+            asked = node.left
+        else:
+            continue
+        if isinstance(asked, ast.Constant) and isinstance(asked.value, str):
+            yield node.lineno, asked.value
+    for call in calls(tree):
+        is_get = isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "pop", "setdefault")
+        if is_get and METRICS.search(ast.unparse(call.func.value)) and isinstance(call.args[0], ast.Constant):
+            yield call.lineno, str(call.args[0].value)
+
+
+def test_every_metric_asked_for_is_in_the_table() -> None:
+    def unknown(tree: ast.Module) -> Iterator[tuple[int, str]]:
+        return ((line, name) for line, name in _read(tree) if name not in TRAINING_METRICS)
+
+    training = [p for p in sources() if not name_of(p).startswith("mathppo/evaluate/")]
+    refuse(find(unknown, training), "expected names of mathppo.metrics.TRAINING_METRICS")
+
+
+def test_every_metric_of_the_table_is_logged() -> None:
+    logged = set()
+    for path in sources():
+        if name_of(path).startswith("mathppo/report/") or name_of(path) == "mathppo/metrics.py":
+            continue
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                logged.add(node.value)
+            elif isinstance(node, ast.keyword | ast.AnnAssign):  # dict(entropy=…), a field that becomes a metric
+                logged.add(node.arg if isinstance(node, ast.keyword) else ast.unparse(node.target))
+    refuse(sorted(set(TRAINING_METRICS) - logged), "the table describes metrics that nothing logs")

@@ -1,0 +1,66 @@
+"""The repository's source as the meta tests read it: files, syntax trees, imports, calls.
+
+Touches: the repository's files, for reading.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("graders", "mathppo")
+LEFTOVERS = {"runs", "build", "dist", "__pycache__"}
+"""Folders that runs and builds leave behind and git ignores."""
+
+Finder = Callable[[ast.Module], Iterator[tuple[int, str]]]
+"""Yields (line, what is wrong there)."""
+
+
+def files(*folders: str, suffixes: tuple[str, ...] = (".py",)) -> list[Path]:
+    found = (p for folder in folders for p in sorted((ROOT / folder).rglob("*")))
+    return [p for p in found if p.suffix in suffixes and not LEFTOVERS & set(p.parts)]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def sources() -> list[Path]:
+    return files(*PACKAGES)
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), filename=str(path))
+
+
+def find(finder: Finder, paths: list[Path], except_in: tuple[str, ...] = ()) -> list[str]:
+    """Give `file:line: fault` for each fault in files whose name begins with none of `except_in`."""
+    return [
+        f"{name_of(path)}:{line}: {fault}"
+        for path in paths
+        if not name_of(path).startswith(except_in)
+        for line, fault in finder(parse(path))
+    ]
+
+
+def refuse(faults: list[str], rule: str) -> None:
+    assert not faults, rule + "\n  " + "\n  ".join(faults)
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, absolute module) of each import, those inside functions included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, "." * node.level + (node.module or "")
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def is_within(module: str, packages: set[str]) -> bool:
+    return any(module == package or module.startswith(package + ".") for package in packages)
