@@ -15,7 +15,7 @@ check() {
 export PYRIGHT_PYTHON_IGNORE_WARNINGS=1 OMP_NUM_THREADS=1
 check ruff "$VENV/bin/ruff" check
 check format "$VENV/bin/ruff" format --check
-check imports "$VENV/bin/lint-imports"
+check imports "$VENV/bin/lint-imports" --no-logo
 check house "$VENV/bin/python" -m pytest -q tests/meta
 check pyright "$VENV/bin/pyright" --pythonpath "$VENV/bin/python"
 if [ -n "$failed" ]; then

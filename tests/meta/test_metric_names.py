@@ -27,9 +27,10 @@ def _read(tree: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(asked, ast.Constant) and isinstance(asked.value, str):
             yield node.lineno, asked.value
     for call in calls(tree):
-        is_get = isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "pop", "setdefault")
-        if is_get and METRICS.search(ast.unparse(call.func.value)) and isinstance(call.args[0], ast.Constant):
-            yield call.lineno, str(call.args[0].value)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("get", "pop") and call.args:
+            asked = call.args[0]
+            if METRICS.search(ast.unparse(call.func.value)) and isinstance(asked, ast.Constant):
+                yield call.lineno, str(asked.value)
 
 
 def test_every_metric_asked_for_is_in_the_table() -> None:
