@@ -1,0 +1,112 @@
+"""Means and whitening over the True positions of a mask; the others are not read, even where they are NaN or infinite.
+
+Touches: nothing.
+"""
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from mathppo.ppo.arguments import Number, as_float, as_mask, keep, require_per_row, require_same_shape
+
+WHITEN_EPS = 1e-8
+"""Added to the variance, in squared units of `x`: a pool that does not vary whitens to 0, not to 0 / 0."""
+
+
+def masked_mean(
+    x: Float[Tensor, "*dims"], mask: Shaped[Tensor, "*dims"], *, denominator: Number | Tensor | None = None
+) -> Float[Tensor, ""]:
+    """The sum of `x` over True positions, divided by their number or by a given denominator.
+
+    `sum(x[mask]) / denominator`. With one denominator for all micro-batches and ranks the results add up to the mean
+    over everything; the mean of their means would not be that.
+
+    Args:
+        x: any shape.
+        mask: same shape; True = counts.
+        denominator: positive; the number of True positions everywhere. `None` = in this mask.
+
+    Returns:
+        A scalar in at least float32, differentiable in `x`. An empty mask gives 0 and a gradient of exact zeros.
+
+    Raises:
+        BadInput: the shapes differ.
+
+    >>> masked_mean(torch.tensor([1.0, 2.0, 3.0, 100.0]), torch.tensor([True, True, True, False]))
+    tensor(2.)
+    """
+    require_same_shape("masked_mean", x=x, mask=mask)
+    mask = as_mask(mask)
+    count = mask.sum()
+    # Only an empty mask is excused from the division: a denominator of 0 beside real tokens stays a loud infinity.
+    divisor = torch.where(count == 0, 1.0, (count if denominator is None else denominator))
+    return keep(x, mask).sum() / divisor
+
+
+def whiten(
+    x: Float[Tensor, "B *dims"],
+    mask: Shaped[Tensor, "B *dims"],
+    *,
+    shift_mean: bool = True,
+    group: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B *dims"]:
+    """`x` scaled to variance 1 over the True positions of a pool, and shifted to mean 0.
+
+    `(x - mean) / sqrt(var + WHITEN_EPS)`, plus `mean` again where `shift_mean` is off. The variance is that of the
+    pool itself, divided by n (note M-ppo-1), so that two rewards 0 and 1 become -1 and 1.
+
+    Args:
+        x: any shape with rows first.
+        mask: same shape; True = counts.
+        shift_mean: off keeps the pool's mean in place: the result differs from the shifted one by exactly that mean.
+        group: names the pool: rows with one label are whitened together. `None` = all rows are one pool.
+
+    Returns:
+        The shape of `x`, at least float32, 0 at masked positions. A pool of equal values gives 0 (plus its mean).
+
+    Raises:
+        BadInput: the shapes differ.
+
+    Source: Andrychowicz et al. 2021, "What Matters for On-Policy Deep Actor-Critic Methods?", choice C67 (advantage
+    normalisation); `shift_mean` after Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences".
+
+    >>> whiten(torch.tensor([0.0, 1.0, 9.0]), torch.tensor([True, True, False]))
+    tensor([-1.,  1.,  0.])
+    """
+    require_same_shape("whiten", x=x, mask=mask)
+    require_per_row("whiten", x.shape[0], group=group)
+    mask, x = as_mask(mask), as_float(x)
+    mean = pool_mean(x, mask, group)
+    centred = keep(x - mean, mask)
+    variance = pool_mean(centred.square(), mask, group)
+    whitened = centred * torch.rsqrt(variance + WHITEN_EPS)
+    return whitened if shift_mean else keep(whitened + mean, mask)
+
+
+def pool_mean(
+    x: Float[Tensor, "B *dims"], mask: Shaped[Tensor, "B *dims"], group: Int[Tensor, " B"] | None = None
+) -> Float[Tensor, "B *ones"]:
+    """Each row's pool mean over True positions, with trailing dims of 1 so that it broadcasts against `x`.
+
+    Args:
+        x: any shape with rows first.
+        mask: same shape; True = counts.
+        group: rows with one label are one pool. `None` = all rows are.
+
+    Returns:
+        `[B, 1, ...]`; 0 for a pool without a True position.
+    """
+    mask = as_mask(mask)
+    rows = x.shape[0]
+    if group is None:
+        pool, num_pools = torch.zeros(rows, dtype=torch.long, device=x.device), 1
+    else:
+        labels, pool = torch.unique(group, return_inverse=True)
+        num_pools = len(labels)
+    kept = keep(x, mask)
+    sums = kept.reshape(rows, -1).sum(1)
+    counts = mask.reshape(rows, -1).sum(1).to(sums.dtype)
+    pool_sums = sums.new_zeros(num_pools).index_add(0, pool, sums)
+    pool_counts = sums.new_zeros(num_pools).index_add(0, pool, counts)
+    means = pool_sums / pool_counts.clamp(min=1.0)
+    return means[pool].reshape(rows, *(1,) * (x.dim() - 1))
