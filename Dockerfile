@@ -1,7 +1,8 @@
 # A CPU image with the commands `mathppo` and `graders`.
 #
 #   docker build -t mathppo .
-#   docker run --rm -v "$PWD/runs:/runs" mathppo train --config mathppo:quickstart --run-dir /runs/quickstart
+#   docker run --rm mathppo doctor
+#   docker run --rm -v mathppo-runs:/runs mathppo train --run-dir /runs/first
 #
 # torch's default wheel for Linux carries CUDA libraries; to leave them out, name an index that serves CPU wheels:
 # `docker build --build-arg EXTRA_INDEX=... .`

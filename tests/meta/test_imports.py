@@ -12,7 +12,7 @@ from source_tree import PACKAGES, find, imports, is_within, name_of, refuse, sou
 from source_tree import files as files_in
 
 NOTHING_ELSE = {
-    "mathppo/ppo/": {"torch", "jaxtyping", "mathppo.ppo"},
+    "mathppo/ppo/": {"torch", "jaxtyping", "mathppo.ppo", "mathppo.errors"},
     "graders/": {"msgspec", "sympy", "graders"},
     "tests/oracles": {"numpy", "scipy", "torch"},
 }
