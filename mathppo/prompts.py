@@ -17,7 +17,7 @@ from mathppo.errors import BadInput, BadSetting
 from mathppo.records import Problem
 
 TEMPLATES: Final = ("plain", "chat_boxed")
-"""`plain`: begin token, question, newline. `chat_boxed`: the tokenizer's chat template, `BOXED_INSTRUCTION` as system."""
+"""`plain`: begin token, question, newline. `chat_boxed`: the chat template, with `BOXED_INSTRUCTION` as system."""
 
 BOXED_INSTRUCTION: Final = "Please reason step by step, and put your final answer within \\boxed{}."
 
@@ -62,23 +62,8 @@ def encode_text(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     Raises:
         BadInput: the tokenizer has no token for a part of the text, or the text spells one of its special tokens.
     """
-    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    spelt = [token for token in (*tokenizer.all_special_tokens, *added) if token in text]
-    if spelt:
-        raise BadInput(f"text {_shorten(text)}: expected no special token, got {spelt[0]!r}; remove it from the text")
-    unknown = _unknown_pieces(text, tokenizer)
-    if unknown:
-        raise BadInput(
-            f"text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got {unknown[0]!r}; "
-            "use a tokenizer that knows it, such as the checkpoint's own"
-        )
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
-        raise BadInput(
-            f"text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got unknown tokens; "
-            "use a tokenizer that knows it, such as the checkpoint's own"
-        )
-    return ids
+    _refuse_special(text, tokenizer)
+    return _encode(text, tokenizer)
 
 
 def encode_prompt(
@@ -109,7 +94,7 @@ def encode_prompt(
         ids = _encode_chat(problem, tokenizer)
     else:
         raise BadSetting(f"template: expected one of {', '.join(TEMPLATES)}, got {template!r}")
-    _check_begin(problem, ids, tokenizer)
+    _refuse_doubled_begin(problem, ids, tokenizer)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise BadInput(
             f"problem {problem.id!r}: expected a prompt of at most {max_prompt_tokens} tokens, got {len(ids)}; "
@@ -123,7 +108,7 @@ def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[i
         raise BadSetting(
             "template 'chat_boxed': expected a tokenizer with a chat template, got one without; use template 'plain'"
         )
-    encode_text(problem.question, tokenizer)  # refuses a question that would forge a turn or a special token
+    _refuse_special(problem.question, tokenizer)  # a question must not forge a turn
     messages = [
         {"role": "system", "content": BOXED_INSTRUCTION},
         {"role": "user", "content": problem.question},
@@ -135,24 +120,52 @@ def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[i
             f"problem {problem.id!r}: expected the tokenizer's chat template to render a system and a user message, "
             f"got {type(error).__name__}: {_shorten(str(error))}; repair the template or use template 'plain'"
         ) from error
-    return tokenizer.encode(str(text), add_special_tokens=False)
+    return _encode(str(text), tokenizer)
 
 
-def _check_begin(problem: Problem, ids: list[int], tokenizer: PreTrainedTokenizerBase) -> None:
-    bos = tokenizer.bos_token_id
-    if bos is not None and bos != tokenizer.eos_token_id and ids.count(bos) > 1:
+def _encode(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Ids of a text in which special tokens stand for themselves."""
+    unknown = _unknown_pieces(text, tokenizer)
+    ids = [] if unknown else tokenizer.encode(text, add_special_tokens=False)
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        unknown = [str(tokenizer.unk_token)]
+    if unknown:
         raise BadInput(
-            f"problem {problem.id!r}: expected at most one begin token {tokenizer.bos_token!r}, got {ids.count(bos)}; "
-            "the chat template writes it twice: repair the template"
+            f"text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got {unknown[0]!r}; "
+            "use a tokenizer that knows it, such as the checkpoint's own"
         )
+    return ids
 
 
 def _unknown_pieces(text: str, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Pieces without a token, where the model behind the tokenizer is a word list, which would raise without saying so."""
+    """Pieces without a token, where the model is a word list, which would raise without saying so."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not isinstance(backend.model, models.WordLevel) or backend.pre_tokenizer is None:
         return []
-    return [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text) if backend.token_to_id(piece) is None]
+    special = "|".join(map(re.escape, _special_tokens(tokenizer))) or "(?!)"
+    stretches = [backend.pre_tokenizer.pre_tokenize_str(stretch) for stretch in re.split(special, text) if stretch]
+    return [piece for pieces in stretches for piece, _ in pieces if backend.token_to_id(piece) is None]
+
+
+def _refuse_special(text: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    spelt = [token for token in _special_tokens(tokenizer) if token in text]
+    if spelt:
+        raise BadInput(f"text {_shorten(text)}: expected no special token, got {spelt[0]!r}; remove it from the text")
+
+
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return [*tokenizer.all_special_tokens, *added]
+
+
+def _refuse_doubled_begin(problem: Problem, ids: list[int], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Only at the head: some models open every turn with the token that they call the begin token."""
+    bos = tokenizer.bos_token_id
+    if bos is not None and ids[:2] == [bos, bos]:
+        raise BadInput(
+            f"problem {problem.id!r}: expected one begin token {tokenizer.bos_token!r} at the head of the prompt, "
+            "got two; repair the chat template, which writes it twice"
+        )
 
 
 def _shorten(text: str, limit: int = 80) -> str:

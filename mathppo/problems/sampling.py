@@ -13,6 +13,7 @@ from mathppo.errors import BadInput, BadSetting
 from mathppo.problems.families import family_named
 from mathppo.problems.family import Family, Item, pick
 from mathppo.records import Problem
+from mathppo.seeds import derive_seed
 
 Split = Literal["train", "held_out"]
 Mix = Sequence[tuple[str, int, float]]
@@ -53,7 +54,7 @@ def sample_problems(mix: Mix, count: int, *, seed: int, split: Split = "train") 
     seen: set[str] = set()
     problems = []
     for index in range(count):
-        rng = random.Random(_hash64(f"problem {seed} {split} {index}"))
+        rng = random.Random(derive_seed(seed, "problem", split, index))
         point = rng.random() * bounds[-1]
         family, level = parts[next((i for i, bound in enumerate(bounds) if point < bound), len(parts) - 1)]
         item, canonical = _draw_on_side(family, level, rng, split, seen)
@@ -104,6 +105,31 @@ def forms(family: str, level: int, split: Split | None = None) -> dict[str, Item
         if canonical not in chosen or rank < chosen[canonical][0]:
             chosen[canonical] = rank, item
     return {form: item for form, (_, item) in chosen.items() if split is None or split_of(form) == split}
+
+
+def held_out_set(family: str, count: int) -> list[Problem]:
+    """The family's held-out evaluation set: every level alike as far as its forms reach, in an order that mixes levels.
+
+    A form counts for the lowest level that has it. What a small level lacks the larger ones share out; the set is
+    shorter than `count` only where the family has no more held-out forms. Which forms are taken and their order follow
+    from hashes, so that the head of the set is a fair sample of it.
+
+    Raises:
+        BadSetting: an unknown family.
+    """
+    levels = family_named(family).axes
+    by_level: dict[int, dict[str, Item]] = {}
+    for level in sorted(levels):
+        lower = {form for found in by_level.values() for form in found}
+        by_level[level] = {form: item for form, item in forms(family, level, "held_out").items() if form not in lower}
+    chosen: list[tuple[str, int, Item]] = []
+    by_size = sorted(by_level, key=lambda level: len(by_level[level]))
+    for position, level in enumerate(by_size):
+        quota = round((count - len(chosen)) / (len(by_size) - position))
+        ranked = sorted(by_level[level], key=lambda form: _hash64(f"take {form}"))
+        chosen += [(form, level, by_level[level][form]) for form in ranked[:quota]]
+    chosen.sort(key=lambda entry: _hash64(f"order {entry[0]}"))
+    return [to_problem(item, held_out_id(family, level, form), family, level, form) for form, level, item in chosen]
 
 
 def held_out_id(family: str, level: int, canonical: str) -> str:

@@ -1,0 +1,202 @@
+"""Problems from files, from the `datasets` hub, and from the committed held-out sets.
+
+`datasets` is slow to import and is loaded only for Parquet and for the hub.
+
+Touches: files, for reading; the network and the cache of `datasets`, for a hub id.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from mathppo.errors import BadInput, BadSetting
+from mathppo.problems.held_out import load_held_out
+from mathppo.records import Problem
+
+ReferenceFormat = Literal["plain", "gsm8k"]
+"""`plain`: the field is the answer. `gsm8k`: the answer follows the last `####`, its thousands' commas left out."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+Row = Mapping[str, Any]
+
+
+def load_problems(
+    source: str,
+    *,
+    question_field: str = "question",
+    reference_field: str = "reference",
+    id_field: str | None = None,
+    family_field: str | None = None,
+    level_field: str | None = None,
+    reference_format: ReferenceFormat = "plain",
+    split: str = "test",
+    subset: str | None = None,
+) -> list[Problem]:
+    """Read every problem of a source.
+
+    Args:
+        source: a `.jsonl` or `.parquet` file, a folder or hub id (`owner/name`) that `datasets` reads, or
+            `held_out:NAME` for a committed set. JSON lines that are problem records already are taken whole.
+        question_field: field of the question.
+        reference_field: field of the answer: text, an integer, or a finite float.
+        id_field: field of the id; None numbers the rows from 1.
+        family_field: field of the kind or subject; None leaves it unknown.
+        level_field: field of the difficulty: a number, or text with one, such as `Level 3`.
+        reference_format: how the answer stands in its field.
+        split: of a folder or hub id.
+        subset: of a folder or hub id; None for its only or default one.
+
+    Raises:
+        BadSetting: an unknown reference format.
+        BadInput: a source that is missing, empty or unreadable, a row without a field, or two rows with one id.
+    """
+    if reference_format not in ("plain", "gsm8k"):
+        raise BadSetting(f"reference_format: expected 'plain' or 'gsm8k', got {reference_format!r}")
+    kind, _, name = source.partition(":")
+    if kind == "held_out" and name:
+        return load_held_out(name)
+    fields = _Fields(question_field, reference_field, id_field, family_field, level_field, reference_format)
+    prefix = Path(source).stem
+    seen: dict[str, str] = {}
+    problems = []
+    for number, (where, row) in enumerate(_rows(source, split, subset), start=1):
+        problem = _to_problem(row, where, f"{prefix}-{number}", fields)
+        if problem.id in seen:
+            raise BadInput(
+                f"{where}: expected an id of its own, got {problem.id!r}, which {seen[problem.id]} has; "
+                "make the ids unique or name another id field"
+            )
+        seen[problem.id] = where
+        problems.append(problem)
+    if not problems:
+        raise BadInput(f"{source}: expected at least one problem, got none; check the source")
+    return problems
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    question: str
+    reference: str
+    id: str | None
+    family: str | None
+    level: str | None
+    reference_format: ReferenceFormat
+
+
+def _rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
+    """Yield each row and where it stands."""
+    path = Path(source)
+    if path.suffix in (".jsonl", ".parquet"):
+        if not path.is_file():
+            raise BadInput(f"{source}: expected a file, got nothing there; check the path")
+        return _jsonl_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
+    if path.is_dir() or (_HUB_ID.fullmatch(source) and not path.exists()):
+        return _hub_rows(source, split, subset)
+    raise BadInput(
+        f"{source}: expected a .jsonl or .parquet file, a folder, a hub id owner/name, or held_out:NAME; "
+        "check the name or convert the file"
+    )
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise BadInput(
+                    f"{path} line {number}: expected one JSON object, got broken JSON ({error}); repair the line"
+                ) from error
+            if not isinstance(row, dict):
+                raise BadInput(
+                    f"{path} line {number}: expected one JSON object, got {type(row).__name__}; repair the line"
+                )
+            yield f"{path} line {number}", row
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
+        table = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        for number, row in enumerate(table, start=1):
+            yield f"{path} row {number}", dict(row)
+    except (OSError, ValueError, DatasetsError) as error:
+        raise BadInput(
+            f"{path}: expected a readable Parquet file, got {type(error).__name__}: {_one_line(error)}; write it again"
+        ) from error
+
+
+def _hub_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    try:
+        table = load_dataset(source, subset, split=split)
+    except (OSError, ValueError, DatasetsError) as error:
+        raise BadInput(
+            f"{source}: expected a data set with split {split!r} and subset {subset!r}, got {type(error).__name__}: "
+            f"{_one_line(error)}; check the name, split and subset, and the network"
+        ) from error
+    for number, row in enumerate(table, start=1):
+        yield f"{source} {split} row {number}", dict(row)
+
+
+def _to_problem(row: Row, where: str, numbered_id: str, fields: _Fields) -> Problem:
+    if str(row.get("schema", "")).startswith("problem/"):
+        try:
+            return msgspec.convert(row, Problem)
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{where}: expected a problem record, got {error}; prepare the file again") from error
+    question, reference = _field(row, fields.question, where), _field(row, fields.reference, where)
+    if not isinstance(question, str) or not question.strip():
+        raise BadInput(f"{where}: expected text in field {fields.question!r}, got {question!r}; repair the row")
+    return Problem(
+        id=numbered_id if fields.id is None else str(_field(row, fields.id, where)),
+        question=question,
+        reference=_reference(reference, where, fields),
+        family="" if fields.family is None else str(_field(row, fields.family, where)),
+        level=0 if fields.level is None else _level(_field(row, fields.level, where), where),
+    )
+
+
+def _field(row: Row, name: str, where: str) -> Any:
+    if row.get(name) is None:
+        raise BadInput(
+            f"{where}: expected a field {name!r}, got {', '.join(map(repr, row)) or 'none'}; name another field"
+        )
+    return row[name]
+
+
+def _reference(value: Any, where: str, fields: _Fields) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        value = int(value) if value.is_integer() else value
+    elif isinstance(value, bool) or not isinstance(value, int | str):
+        raise BadInput(
+            f"{where}: expected text or a finite number in field {fields.reference!r}, got {value!r}; repair the row"
+        )
+    text = str(value).strip()
+    if fields.reference_format == "gsm8k":
+        _, mark, text = text.rpartition("####")
+        text = text.strip().replace(",", "") if mark else ""
+    if not text:
+        expected = "an answer after ####" if fields.reference_format == "gsm8k" else "an answer"
+        raise BadInput(f"{where}: expected {expected} in field {fields.reference!r}, got {value!r}; repair the row")
+    return text
+
+
+def _level(value: Any, where: str) -> int:
+    digits = re.search(r"\d+", str(value))
+    if digits is None:
+        raise BadInput(f"{where}: expected a level with a number, got {value!r}; name another level field")
+    return int(digits.group())
+
+
+def _one_line(error: Exception, limit: int = 200) -> str:
+    return " ".join(str(error).split())[:limit]
