@@ -92,10 +92,10 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
     }
 )
 
-MetricRow = dict[str, float | list[float]]
+MetricRow = Mapping[str, float | list[float]]
 
 
-def check(row: Mapping[str, float | list[float]]) -> None:
+def check(row: MetricRow) -> None:
     """Refuse a row that the table does not describe.
 
     Args:
@@ -151,10 +151,10 @@ def append_row(path: Path, row: Iteration | CriticPretraining) -> None:
     line = msgspec.json.encode(row) + b"\n"
     with open(path, "a+b") as log:
         end = log.seek(0, os.SEEK_END)
-        log.seek(0)
-        whole = log.read().rfind(b"\n") + 1
-        if whole != end:
-            log.truncate(whole)
+        log.seek(max(0, end - 1))
+        if log.read(1) not in (b"", b"\n"):
+            log.seek(0)
+            log.truncate(log.read().rfind(b"\n") + 1)
         log.write(line)
         log.flush()
         os.fsync(log.fileno())
