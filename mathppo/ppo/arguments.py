@@ -11,9 +11,6 @@ from torch import Tensor
 
 from mathppo.errors import BadInput, BadSetting
 
-Number = int | float
-"""A scalar setting. Where signatures are checked at run time, `float` alone would refuse `gamma=1`."""
-
 
 def require_same_shape(where: str, **tensors: Tensor | None) -> None:
     """Refuses tensors whose shapes differ from the first one's; `None` stands for an argument that was not given.
@@ -49,7 +46,7 @@ def require_per_row(where: str, rows: int, **tensors: Tensor | None) -> None:
             )
 
 
-def require_range(where: str, name: str, value: Number, low: Number, high: Number) -> None:
+def require_range(where: str, name: str, value: float, low: float, high: float) -> None:
     """Refuses a scalar outside `[low, high]`, and NaN.
 
     Raises:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mathppo.errors import BadSetting
-from mathppo.ppo.arguments import Number, as_float, as_mask, keep, require_per_row, require_range, require_same_shape
+from mathppo.ppo.arguments import as_float, as_mask, keep, require_per_row, require_range, require_same_shape
 
 BLOCK_STEPS = 16
 """Steps that one multiplication by a matrix of powers covers; 16 was the fastest of 16, 32 and 64 on a CPU."""
@@ -26,8 +26,8 @@ def gae(
     completion_mask: Shaped[Tensor, "B T"],
     bootstrap_values: Float[Tensor, " B"],
     *,
-    gamma: Number = 1.0,
-    lam: Number | Float[Tensor, " B"] = 1.0,
+    gamma: float = 1.0,
+    lam: float | Float[Tensor, " B"] = 1.0,
 ) -> Float[Tensor, "B T"]:
     """Advantages, as an exponentially weighted sum of temporal-difference residuals over a row's True steps.
 
@@ -82,7 +82,7 @@ def token_rewards(
     completion_mask: Shaped[Tensor, "B T"],
     kl: Float[Tensor, "B T"] | None = None,
     *,
-    kl_coef: Number = 0.0,
+    kl_coef: float = 0.0,
 ) -> Float[Tensor, "B T"]:
     """The outcome on each row's last True step, minus `kl_coef * kl` on every True step.
 
@@ -117,7 +117,7 @@ def token_rewards(
     return rewards if kl is None or kl_coef == 0.0 else rewards - kl_coef * keep(kl, mask)
 
 
-def length_adaptive_lambda(lengths: Shaped[Tensor, " B"], alpha: Number) -> Float[Tensor, " B"]:
+def length_adaptive_lambda(lengths: Shaped[Tensor, " B"], alpha: float) -> Float[Tensor, " B"]:
     """Lambda that grows with the completion, so that the outcome reaches the first token of a long one.
 
     `1 - 1 / (alpha * length)`, clipped to [0, 1]: the weights of the residuals reach about `alpha * length` steps back.
@@ -194,7 +194,7 @@ def _gae_one_run(
     values: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     bootstrap: Float[Tensor, " B"],
-    gamma: Number,
+    gamma: float,
     lams: Float[Tensor, " R"],
     ends: tuple[Int[Tensor, " N"], Int[Tensor, " N"]],
 ) -> Float[Tensor, "B T"]:
@@ -215,7 +215,7 @@ def _gae_with_gaps(
     values: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     bootstrap: Float[Tensor, " B"],
-    gamma: Number,
+    gamma: float,
     lams: Float[Tensor, " R"],
 ) -> Float[Tensor, "B T"]:
     """GAE where a row's True steps are interrupted: close the gaps, estimate, put every step back in its place."""
@@ -233,7 +233,7 @@ def _gae_with_gaps(
     return advantages
 
 
-def _require_lambda(lam: Number | Float[Tensor, " B"], rows: int) -> None:
+def _require_lambda(lam: float | Float[Tensor, " B"], rows: int) -> None:
     if not isinstance(lam, Tensor):
         require_range("gae", "lam", lam, 0.0, 1.0)
         return

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mathppo.errors import BadSetting
-from mathppo.ppo.arguments import Number, as_float, require_range, require_same_shape
+from mathppo.ppo.arguments import as_float, require_range, require_same_shape
 
 EXPONENT_BOUND = 20.0
 """Nats. `exp` beyond it would carry nothing but the risk of an infinity; 20 nats are a ratio of 5e8."""
@@ -79,7 +79,7 @@ def exp_excess(x: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
     return torch.where(is_small, series, torch.expm1(large) - large)
 
 
-def adapt_coef(coef: Number, observed_kl: Number, *, target: Number, num_rollouts: int, horizon: int) -> float:
+def adapt_coef(coef: float, observed_kl: float, *, target: float, num_rollouts: int, horizon: int) -> float:
     """The next KL coefficient: a little larger where the observed KL is above its target, a little smaller below.
 
     `coef * (1 + clip(observed_kl / target - 1, -0.2, 0.2) * num_rollouts / horizon)`.

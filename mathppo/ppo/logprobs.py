@@ -11,11 +11,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mathppo.errors import BadSetting
-from mathppo.ppo.arguments import Number, as_float
+from mathppo.ppo.arguments import as_float
 
 
 def token_logprobs(
-    logits: Float[Tensor, "*dims V"], ids: Int[Tensor, "*dims"], *, temperature: Number = 1.0
+    logits: Float[Tensor, "*dims V"], ids: Int[Tensor, "*dims"], *, temperature: float = 1.0
 ) -> Float[Tensor, "*dims"]:
     """Log-probabilities of given tokens: `log_softmax(logits / temperature)[ids]`, in nats.
 
@@ -39,7 +39,7 @@ def token_logprobs(
     return _log_softmax(logits, temperature).gather(-1, ids[..., None])[..., 0]
 
 
-def entropy(logits: Float[Tensor, "*dims V"], *, temperature: Number = 1.0) -> Float[Tensor, "*dims"]:
+def entropy(logits: Float[Tensor, "*dims V"], *, temperature: float = 1.0) -> Float[Tensor, "*dims"]:
     """Entropy of `softmax(logits / temperature)`, in nats, between 0 and log V.
 
     Args:
@@ -62,12 +62,12 @@ def entropy(logits: Float[Tensor, "*dims V"], *, temperature: Number = 1.0) -> F
     return -(logprobs.exp() * logprobs.masked_fill(logprobs == -torch.inf, 0.0)).sum(-1)
 
 
-def _log_softmax(logits: Float[Tensor, "*dims V"], temperature: Number) -> Float[Tensor, "*dims V"]:
+def _log_softmax(logits: Float[Tensor, "*dims V"], temperature: float) -> Float[Tensor, "*dims V"]:
     _require_temperature(temperature)
     return torch.log_softmax(as_float(logits) / temperature, dim=-1)
 
 
-def _require_temperature(temperature: Number) -> None:
+def _require_temperature(temperature: float) -> None:
     if not 0.0 < temperature < float("inf"):
         raise BadSetting(
             f"log-probabilities: expected a finite temperature above 0, got {temperature!r}; "

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.ppo.arguments import Number, as_mask, keep, require_range, require_same_shape
+from mathppo.ppo.arguments import as_mask, keep, require_range, require_same_shape
 from mathppo.ppo.kl import EXPONENT_BOUND, exp_excess
 from mathppo.ppo.masked import masked_mean
 
@@ -30,12 +30,12 @@ def policy_loss(
     advantages: Float[Tensor, "B T"],
     loss_mask: Shaped[Tensor, "B T"],
     *,
-    clip_low: Number = 0.2,
-    clip_high: Number = 0.2,
-    dual_clip: Number | None = None,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float | None = None,
     weights: Float[Tensor, "B T"] | None = None,
-    denominator: Number | Tensor | None = None,
-    num_tokens: Number | Tensor | None = None,
+    denominator: float | Tensor | None = None,
+    num_tokens: float | Tensor | None = None,
 ) -> tuple[Float[Tensor, ""], Stats]:
     """PPO's clipped surrogate, negated so that descending it raises the advantage-weighted likelihood.
 
@@ -107,9 +107,9 @@ def value_loss(
     returns: Float[Tensor, "B T"],
     loss_mask: Shaped[Tensor, "B T"],
     *,
-    clip: Number | None = None,
-    denominator: Number | Tensor | None = None,
-    num_tokens: Number | Tensor | None = None,
+    clip: float | None = None,
+    denominator: float | Tensor | None = None,
+    num_tokens: float | Tensor | None = None,
 ) -> tuple[Float[Tensor, ""], Stats]:
     """Half the squared error of the critic; with `clip` the larger of that and of the error after a bounded move.
 
@@ -170,7 +170,7 @@ def value_loss(
 
 
 def likelihood_loss(
-    logprobs: Float[Tensor, "B T"], loss_mask: Shaped[Tensor, "B T"], *, denominator: Number | Tensor | None = None
+    logprobs: Float[Tensor, "B T"], loss_mask: Shaped[Tensor, "B T"], *, denominator: float | Tensor | None = None
 ) -> Float[Tensor, ""]:
     """Negative log-likelihood of the True tokens, in nats per unit of the denominator: imitation of right completions.
 
@@ -219,9 +219,9 @@ def add_stats(parts: Sequence[Stats]) -> Stats:
 def _clip_shares(
     ratio: Float[Tensor, "B T"],
     advantages: Float[Tensor, "B T"],
-    clip_low: Number,
-    clip_high: Number,
-    dual_clip: Number | None,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
 ) -> dict[str, Float[Tensor, "B T"]]:
     """1 where a bound cuts the gradient, else 0; a token that moved too far in the harmless direction is not cut."""
     is_falling = advantages < 0
@@ -237,7 +237,7 @@ def _ratio_stats(
     log_ratio: Float[Tensor, "B T"],
     ratio: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
-    count: Number | Tensor | None,
+    count: float | Tensor | None,
 ) -> Stats:
     return {
         "approx_kl": masked_mean(exp_excess(log_ratio), mask, denominator=count),
@@ -253,7 +253,7 @@ def _largest(x: Float[Tensor, "*dims"], mask: Bool[Tensor, "*dims"]) -> Float[Te
     return kept.amax() if kept.numel() else kept.sum()
 
 
-def _require_clips(clip_low: Number, clip_high: Number, dual_clip: Number | None) -> None:
+def _require_clips(clip_low: float, clip_high: float, dual_clip: float | None) -> None:
     require_range("policy_loss", "clip_low", clip_low, 0.0, 1.0)
     require_range("policy_loss", "clip_high", clip_high, 0.0, float("inf"))
     if dual_clip is not None and not dual_clip > 1.0:

@@ -7,14 +7,14 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from mathppo.ppo.arguments import Number, as_float, as_mask, keep, require_per_row, require_same_shape
+from mathppo.ppo.arguments import as_float, as_mask, keep, require_per_row, require_same_shape
 
 WHITEN_EPS = 1e-8
 """Added to the variance, in squared units of `x`: a pool that does not vary whitens to 0, not to 0 / 0."""
 
 
 def masked_mean(
-    x: Float[Tensor, "*dims"], mask: Shaped[Tensor, "*dims"], *, denominator: Number | Tensor | None = None
+    x: Float[Tensor, "*dims"], mask: Shaped[Tensor, "*dims"], *, denominator: float | Tensor | None = None
 ) -> Float[Tensor, ""]:
     """The sum of `x` over True positions, divided by their number or by a given denominator.
 
@@ -97,16 +97,18 @@ def pool_mean(
         `[B, 1, ...]`; 0 for a pool without a True position.
     """
     mask = as_mask(mask)
+    return pool_sum(x, mask, group) / pool_sum(torch.ones_like(x), mask, group).clamp(min=1.0)
+
+
+def pool_sum(
+    x: Float[Tensor, "B *dims"], mask: Shaped[Tensor, "B *dims"], group: Int[Tensor, " B"] | None = None
+) -> Float[Tensor, "B *ones"]:
+    """Each row's pool sum over True positions; arguments and shape as in `pool_mean`."""
     rows = x.shape[0]
+    row_sums = keep(x, as_mask(mask)).reshape(rows, -1).sum(1)
     if group is None:
-        pool, num_pools = torch.zeros(rows, dtype=torch.long, device=x.device), 1
+        sums = row_sums.sum().expand(rows)
     else:
         labels, pool = torch.unique(group, return_inverse=True)
-        num_pools = len(labels)
-    kept = keep(x, mask)
-    sums = kept.reshape(rows, -1).sum(1)
-    counts = mask.reshape(rows, -1).sum(1).to(sums.dtype)
-    pool_sums = sums.new_zeros(num_pools).index_add(0, pool, sums)
-    pool_counts = sums.new_zeros(num_pools).index_add(0, pool, counts)
-    means = pool_sums / pool_counts.clamp(min=1.0)
-    return means[pool].reshape(rows, *(1,) * (x.dim() - 1))
+        sums = row_sums.new_zeros(len(labels)).index_add(0, pool, row_sums)[pool]
+    return sums.reshape(rows, *(1,) * (x.dim() - 1))

@@ -1,7 +1,5 @@
 """GAE and reward placement against values worked out by hand."""
 
-from inspect import unwrap
-
 import pytest
 import torch
 
@@ -162,12 +160,11 @@ def test_length_adaptive_lambda_reaches_a_share_of_the_completion():
 
 
 def test_refusals_name_the_argument():
-    # Tests check the dims of a call by its signature; unwrapped, a function says it in its own words.
     x, mask, b = row(0, 1), mask_row("11"), torch.zeros(1)
     with pytest.raises(BadInput, match=r"gae: expected values of shape \[1, 2\] like token_rewards, got \[1, 1\]"):
-        unwrap(gae)(x, x[:, :1], mask, b)
+        gae(x, x[:, :1], mask, b)
     with pytest.raises(BadInput, match=r"bootstrap_values of shape \[1\], one number per row, got \[1, 1\]"):
-        unwrap(gae)(x, x, mask, b[:, None])
+        gae(x, x, mask, b[:, None])
     with pytest.raises(BadSetting, match=r"expected gamma in \[0, 1\], got 1.5"):
         gae(x, x, mask, b, gamma=1.5)
     with pytest.raises(BadSetting, match=r"expected lam in \[0, 1\], got nan"):
@@ -175,12 +172,12 @@ def test_refusals_name_the_argument():
     with pytest.raises(BadSetting, match=r"lam in \[0, 1\] for every row, got \[2.0\]"):
         gae(x, x, mask, b, lam=torch.tensor([2.0]))
     with pytest.raises(BadInput, match=r"expected lam of shape \[1\]"):
-        unwrap(gae)(x, x, mask, b, lam=torch.tensor([0.5, 0.5]))
+        gae(x, x, mask, b, lam=torch.tensor([0.5, 0.5]))
     with pytest.raises(BadSetting, match=r"expected kl beside kl_coef=0.1, got none"):
         token_rewards(b, mask, kl_coef=0.1)
     with pytest.raises(BadSetting, match=r"expected kl_coef in \[0, inf\], got -1.0"):
         token_rewards(b, mask, x, kl_coef=-1.0)
     with pytest.raises(BadInput, match=r"expected outcome of shape \[1\]"):
-        unwrap(token_rewards)(torch.zeros(2), mask)
+        token_rewards(torch.zeros(2), mask)
     with pytest.raises(BadSetting, match=r"expected alpha above 0, got 0\.0"):
         length_adaptive_lambda(torch.tensor([3]), 0.0)
