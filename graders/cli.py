@@ -1,0 +1,139 @@
+"""The `graders` command.
+
+Exit codes: 0 done and fine, 1 the work found a failure, 2 bad usage or input. Messages go to stderr, results to stdout.
+
+Touches: argv, stdin, stdout, the files it is told to read and write, and sandbox processes.
+"""
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from graders.errors import BadInput, GraderError
+from graders.sandbox.pool import GraderPool
+from graders.verdict import Status, Verdict
+
+OK, FOUND_FAILURE, BAD_USAGE = 0, 1, 2
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of input to `graders grade`; other fields are ignored."""
+
+    completion: str
+    reference: str
+    question: str | None = None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        return options.run(options)
+    except GraderError as error:
+        print(f"graders {options.command}: {error}", file=sys.stderr)
+        return BAD_USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="graders", description="Grade completions against references, in a sandbox.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    check = _command(commands, "check", _check, "Grade one completion and print its verdict; exit 0 if it is correct.")
+    check.add_argument("completion", help="the completion, or - for standard input")
+    check.add_argument("reference", help="the reference answer")
+    check.add_argument("--question", help="the problem text, for graders that use it")
+    _pool_options(check)
+
+    grade = _command(commands, "grade", _grade, "Grade a JSONL file of completion, reference and optional question.")
+    grade.add_argument("file", type=Path, help="rows with the fields completion, reference, question")
+    grade.add_argument("--out", type=Path, help="where verdicts go, one a line in input order; default: stdout")
+    _pool_options(grade)
+    return parser
+
+
+def _command(commands: argparse._SubParsersAction, name: str, run: Callable, text: str) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(run=run)
+    return command
+
+
+def _pool_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--grader", default="math", help="a name, package.module:attribute or path.py:attribute; default: math"
+    )
+    command.add_argument("--workers", type=int, default=2, help="worker processes; default: 2")
+    command.add_argument("--time-limit", type=float, default=2.0, help="seconds for one answer; default: 2")
+    command.add_argument("--memory-limit", type=int, default=1 << 30, help="bytes for one worker; default: 1 GiB")
+
+
+def _pool(options: argparse.Namespace) -> GraderPool:
+    return GraderPool(options.grader, options.workers, options.time_limit, options.memory_limit)
+
+
+def _check(options: argparse.Namespace) -> int:
+    completion = sys.stdin.read() if options.completion == "-" else options.completion
+    with _pool(options) as pool:
+        verdict = pool.grade([(completion, options.reference, options.question)])[0]
+    print(msgspec.json.encode(verdict).decode())
+    return OK if verdict.correct else FOUND_FAILURE
+
+
+def _grade(options: argparse.Namespace) -> int:
+    rows = read_rows(options.file)
+    with _pool(options) as pool:
+        verdicts = pool.grade([(row.completion, row.reference, row.question) for row in rows])
+    _write_verdicts(verdicts, options.out)
+    counts = Counter(verdict.status for verdict in verdicts)
+    print(", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status]), file=sys.stderr)
+    return FOUND_FAILURE if counts[Status.ERROR] else OK
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Give the rows of a JSONL file.
+
+    Raises:
+        BadInput: the file cannot be read, or a line is not a row; names the line.
+    """
+    decoder = msgspec.json.Decoder(Row)
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: expected a readable file, got {error.strerror}") from error
+    rows: list[Row] = []
+    number = 0
+    try:
+        for number, line in enumerate(lines, start=1):  # noqa: B007  named by the error below
+            if line.strip():
+                rows.append(decoder.decode(line))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"{path} line {number}: expected an object with completion and reference, got: {error}"
+        ) from error
+    return rows
+
+
+def _write_verdicts(verdicts: Sequence[Verdict], path: Path | None) -> None:
+    """Write whole or not at all: aside, flushed, then renamed."""
+    lines = b"".join(msgspec.json.encode(verdict) + b"\n" for verdict in verdicts)
+    if path is None:
+        sys.stdout.buffer.write(lines)
+        return
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            file.write(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise BadInput(f"{path}: expected a writable place, got {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

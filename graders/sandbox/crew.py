@@ -1,0 +1,122 @@
+"""The workers of one role and the chunks of work that wait for them: bookkeeping only.
+
+Touches: nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from graders.sandbox.frames import Role
+from graders.sandbox.process import Worker
+from graders.verdict import Verdict
+
+Item = tuple[str, str, str | None]
+"""(completion, reference, question)"""
+
+MAX_CHUNK_ITEMS = 64
+MAX_CHUNK_CHARS = 1 << 20
+
+
+@dataclass(eq=False)
+class Job:
+    """One call's items. `deliver` gets (index, verdict) pairs as they are decided, `fail` at most one exception."""
+
+    items: Sequence[Item]
+    deliver: Callable[[list[tuple[int, Verdict]]], None]
+    fail: Callable[[Exception], None]
+    skipped: frozenset[int] = frozenset()
+    """Indices that are decided already."""
+    taken: int = 0
+    cancelled: bool = False
+
+    @property
+    def remaining(self) -> int:
+        return 0 if self.cancelled else len(self.items) - self.taken
+
+
+@dataclass(eq=False)
+class Chunk:
+    """Tasks that one worker does one after the other; task k belongs to item `indices[k]` of the job.
+
+    The last `len(canaries)` tasks are known answers, there to catch a worker that no longer tells right from wrong.
+    """
+
+    job: Job
+    indices: list[int]
+    tasks: list[tuple]
+    attempt: int = 0
+    canaries: list[str] = field(default_factory=list)
+    held: list[Verdict] = field(default_factory=list)
+    """Verdicts not delivered before the canaries have spoken."""
+
+    def part(self, positions: Sequence[int], attempt: int) -> "Chunk":
+        """Give the tasks at these positions as a chunk of their own, without canaries."""
+        return Chunk(self.job, [self.indices[k] for k in positions], [self.tasks[k] for k in positions], attempt)
+
+    @property
+    def num_items(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(eq=False)
+class Assignment:
+    """A worker at work: its chunk, how far it is, and when to lose patience."""
+
+    crew: "Crew"
+    worker: Worker
+    chunk: Chunk
+    number: int
+    deadline: float
+    done: int = 0
+
+
+@dataclass(eq=False)
+class Crew:
+    """The workers of one role. Spares stand by, so that a lost worker is replaced at once."""
+
+    role: Role
+    num_busy: int
+    num_spares: int
+    chunk_items: int
+    answers_per_life: int
+    waiting: deque[Chunk] = field(default_factory=deque)
+    idle: deque[Worker] = field(default_factory=deque)
+    busy: dict[Worker, Assignment] = field(default_factory=dict)
+    unborn: set[int] = field(default_factory=set)
+    unlocked: dict[Worker, float] = field(default_factory=dict)
+    """Born but not yet locked down, and the time by which they must be."""
+    ages: dict[Worker, int] = field(default_factory=dict)
+    """Answers given in a worker's life."""
+
+    @property
+    def missing(self) -> int:
+        """How many workers to ask for."""
+        alive = len(self.idle) + len(self.busy) + len(self.unborn) + len(self.unlocked)
+        return self.num_busy + self.num_spares - alive
+
+    @property
+    def can_work(self) -> bool:
+        return bool(self.idle) and len(self.busy) < self.num_busy
+
+    def forget(self, worker: Worker) -> Assignment | None:
+        """Strike a worker from the lists and give what it was at."""
+        self.unlocked.pop(worker, None)
+        self.ages.pop(worker, None)
+        if worker in self.idle:
+            self.idle.remove(worker)
+        return self.busy.pop(worker, None)
+
+
+def draw_chunk(job: Job, crew: Crew) -> Chunk:
+    """Take the next items of a job: few enough that every worker of the crew gets a share, and not too many bytes."""
+    share = -(-job.remaining // crew.num_busy)
+    limit = job.taken + max(1, min(crew.chunk_items, share))
+    first, chars = job.taken, 0
+    while job.taken < limit:
+        chars += sum(len(text) for text in job.items[job.taken] if text)
+        if chars > MAX_CHUNK_CHARS and job.taken > first:
+            break
+        job.taken += 1
+    indices = [index for index in range(first, job.taken) if index not in job.skipped]
+    return Chunk(job, indices, [job.items[index] for index in indices])

@@ -1,0 +1,266 @@
+"""`GraderPool`: many completions in, as many verdicts out, from processes that can be killed.
+
+Touches: its dispatcher's thread and processes.
+"""
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from graders.errors import BadInput
+from graders.grader import origin_of, resolve
+from graders.sandbox.crew import MAX_CHUNK_CHARS, MAX_CHUNK_ITEMS, Crew, Item, Job
+from graders.sandbox.dispatcher import Dispatcher
+from graders.sandbox.frames import Layer, Setup
+from graders.sandbox.process import Zygote
+from graders.verdict import Status, Verdict
+
+ANSWERS_PER_LIFE = 8192
+"""Answers that a worker of a shipped grader gives before it is replaced by a fresh one."""
+START_LIMIT_S = 60.0
+
+
+class GraderPool:
+    """Grades in a pool of killable worker processes; usable from any thread, started at first use or by `with`.
+
+    Args:
+        grader: a specification, see `graders.grader`.
+        num_workers: processes at work at any moment, per stage; at least 1.
+        time_limit_s: for one answer, from the start of execution, never from queueing; above 0.
+        memory_limit_bytes: address space of one worker, interpreter included (about 100 MB).
+        lockdown: False leaves only the process boundary and resource limits: for measuring, not for untrusted text.
+        require: names of isolation layers without which the pool refuses to start, beside the grader's own.
+
+    Raises:
+        BadInput: a bad argument.
+        UnknownGrader, BadGrader, SandboxUnavailable: at the start of the pool.
+    """
+
+    def __init__(
+        self,
+        grader: str = "math",
+        num_workers: int = 2,
+        time_limit_s: float = 2.0,
+        memory_limit_bytes: int = 1 << 30,
+        *,
+        lockdown: bool = True,
+        require: Sequence[str] = (),
+    ) -> None:
+        if num_workers < 1 or not 0 < time_limit_s < 1e6 or memory_limit_bytes < 1 << 26:
+            raise BadInput(
+                "grader pool: expected num_workers >= 1, time_limit_s > 0 and memory_limit_bytes >= 64 MiB, "
+                f"got {num_workers}, {time_limit_s} and {memory_limit_bytes}"
+            )
+        spec = os.path.abspath(grader) if grader.partition(":")[0].endswith(".py") else grader
+        self._setup = Setup(spec, origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
+        self._num_workers = num_workers
+        self._require = frozenset(require)
+        self._lock = threading.Lock()
+        self._dispatcher: Dispatcher | None = None
+        self._shown: Any = None
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
+        self._running()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the workers; whatever is unfinished fails. A closed pool starts anew when it is used again."""
+        with self._lock:
+            dispatcher, self._dispatcher = self._dispatcher, None
+        if dispatcher is not None and self._pid == os.getpid():
+            dispatcher.close()
+
+    def grade(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
+        """Give the verdicts on (completion, reference) or (completion, reference, question) items, in their order.
+
+        Raises:
+            BadInput: an item of another shape; names the first.
+            GraderError: the pool cannot start, or was closed meanwhile.
+        """
+        return self.submit(items).result()
+
+    def submit(self, items: Iterable[Sequence[str | None]]) -> "Future[list[Verdict]]":
+        """Start grading and give a future of what `grade` returns, so that other work can go on meanwhile."""
+        checked = [_checked(item, number) for number, item in enumerate(items)]
+        verdicts: list[Any] = [None] * len(checked)
+        future: Future[list[Verdict]] = Future()
+        future.set_running_or_notify_cancel()
+        missing = len(checked)
+
+        def deliver(decided: list[tuple[int, Verdict]]) -> None:
+            nonlocal missing
+            for index, verdict in decided:
+                verdicts[index] = verdict
+            missing -= len(decided)
+            if missing == 0:
+                future.set_result(verdicts)
+
+        if checked:
+            self._start(checked, deliver, future.set_exception)
+        else:
+            future.set_result([])
+        return future
+
+    def stream(self, items: Iterable[Sequence[str | None]]) -> Iterator[tuple[int, Verdict]]:
+        """Give (index, verdict) pairs as they are decided; leaving the loop early drops what is undecided."""
+        checked = [_checked(item, number) for number, item in enumerate(items)]
+        arrived: queue.SimpleQueue[list[tuple[int, Verdict]] | Exception] = queue.SimpleQueue()
+        job = self._start(checked, arrived.put, arrived.put)
+        missing = len(checked)
+        try:
+            while missing:
+                batch = arrived.get()
+                if isinstance(batch, Exception):
+                    raise batch
+                missing -= len(batch)
+                yield from batch
+        finally:
+            job.cancelled = True
+
+    async def grade_async(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
+        """`grade` for asyncio: the event loop stays free."""
+        return await asyncio.wrap_future(await asyncio.to_thread(self.submit, items))
+
+    async def stream_async(self, items: Iterable[Sequence[str | None]]) -> AsyncIterator[tuple[int, Verdict]]:
+        """`stream` for asyncio."""
+        checked = [_checked(item, number) for number, item in enumerate(items)]
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Queue[list[tuple[int, Verdict]] | Exception] = asyncio.Queue()
+
+        def put(batch: list[tuple[int, Verdict]] | Exception) -> None:
+            loop.call_soon_threadsafe(arrived.put_nowait, batch)
+
+        job = await asyncio.to_thread(self._start, checked, put, put)
+        missing = len(checked)
+        try:
+            while missing:
+                batch = await arrived.get()
+                if isinstance(batch, Exception):
+                    raise batch
+                missing -= len(batch)
+                for pair in batch:
+                    yield pair
+        finally:
+            job.cancelled = True
+
+    @property
+    def name(self) -> str:
+        """The grader's own name."""
+        return self._running().ready.name
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The isolation layers of the zygote and of the youngest worker, as observed there."""
+        return self._running().layers
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Verdicts by status since the start, and `forks`, `kills`, `crashes`, `violations`, `canaries`."""
+        return dict(self._running().counts)
+
+    def _start(self, items: list[Item], deliver: Any, fail: Any) -> Job:
+        """Submit a job; items too large to look at are decided at once."""
+        dispatcher = self._running()
+        if self._shown is not None:
+            items = [(c, r, self._shown(r, q)) for c, r, q in items]
+        too_large = [k for k, item in enumerate(items) if sum(len(text) for text in item if text) > MAX_CHUNK_CHARS]
+        job = Job(items, deliver, fail)
+        if too_large:
+            detail = f"more than {MAX_CHUNK_CHARS} characters"
+            verdict = Verdict(Status.OVER_BUDGET, None, dispatcher.ready.name, "size", detail, 0.0)
+            deliver([(k, verdict) for k in too_large])
+            job = Job(items, deliver, fail, skipped=frozenset(too_large))
+        if len(too_large) < len(items):
+            dispatcher.submit(job)
+        return job
+
+    def _running(self) -> Dispatcher:
+        with self._lock:
+            if self._pid != os.getpid():
+                self._leave_to_parent()
+            if self._dispatcher is None:
+                self._dispatcher = self._open()
+            return self._dispatcher
+
+    def _leave_to_parent(self) -> None:
+        """After a fork, the processes belong to the parent; this copy starts its own."""
+        if self._dispatcher is not None:
+            self._dispatcher.abandon()
+        self._dispatcher, self._pid = None, os.getpid()
+
+    def _open(self) -> Dispatcher:
+        zygote = Zygote(self._setup)
+        ready = zygote.ready
+        if ready.shows:
+            self._shown = getattr(resolve(self._setup.spec), "shown", None)
+        workers, batch = self._num_workers, ready.answers_per_process
+        first_role = "read" if ready.split else "grade"
+        if batch:
+            crews = [Crew(first_role, workers, num_spares=workers, chunk_items=batch, answers_per_life=1)]
+        else:
+            crews = [Crew(first_role, workers, 1, MAX_CHUNK_ITEMS, ANSWERS_PER_LIFE)]
+        if ready.split:
+            crews.append(Crew("judge", workers, 1, MAX_CHUNK_ITEMS, ANSWERS_PER_LIFE))
+        dispatcher = Dispatcher(self._setup, zygote, crews, self._require)
+        dispatcher.await_workers(START_LIMIT_S)
+        return dispatcher
+
+
+_default_pools: dict[str, GraderPool] = {}
+_default_lock = threading.Lock()
+
+
+def grade(completion: str, reference: str, *, grader: str = "math", question: str | None = None) -> Verdict:
+    """Grade one completion in the sandbox; the pool behind it is started at the first call and kept.
+
+    Raises:
+        GraderError: as for `GraderPool`.
+    """
+    with _default_lock:
+        pool = _default_pools.setdefault(grader, GraderPool(grader, num_workers=1))
+    return pool.grade([(completion, reference, question)])[0]
+
+
+def _renew_default_lock() -> None:
+    """In a forked child: the lock may have been held by a thread that does not exist here."""
+    global _default_lock
+    _default_lock = threading.Lock()
+    for pool in _default_pools.values():
+        pool._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_default_lock)
+
+
+def _checked(item: Sequence[str | None], number: int) -> Item:
+    if isinstance(item, str) or not 2 <= len(item) <= 3:
+        raise BadInput(
+            f"item {number}: expected (completion, reference) or (completion, reference, question), got {item!r:.80}"
+        )
+    completion, reference, question = (*item, None)[:3]
+    if not isinstance(completion, str) or not isinstance(reference, str) or not isinstance(question, str | None):
+        raise BadInput(
+            f"item {number}: expected texts, got {type(completion).__name__}, {type(reference).__name__} "
+            f"and {type(question).__name__}"
+        )
+    return _encodable(completion), _encodable(reference), None if question is None else _encodable(question)
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which no encoding can carry, by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,167 @@
+"""The caller's end of a zygote and of its workers.
+
+Touches: one child process, its control socket, and the pipes of its workers.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import msgspec
+
+import graders.errors
+from graders.errors import GraderError, SandboxUnavailable
+from graders.sandbox import frames
+from graders.sandbox.frames import Born, End, Fork, Gone, Ready, Refused, Setup
+
+START_LIMIT_S = 60.0
+_BOOT = "import sys; sys.path[:] = sys.argv[2:]; from graders.sandbox.zygote import main; main(int(sys.argv[1]))"
+_KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
+_ENVIRONMENT = {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Zygote:
+    """A warmed process to fork workers from; starting one takes as long as importing its grader.
+
+    Raises:
+        SandboxUnavailable: the system cannot start one, or it died or stalled before it was ready.
+        GraderError: the grader cannot be had; the class is the one that `resolve` raised there.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        if not sys.platform.startswith("linux") or not sys.executable:
+            raise SandboxUnavailable(
+                f"grader sandbox: expected Linux and a Python executable, got {sys.platform} and {sys.executable!r}; "
+                "grade on a Linux machine or in a container"
+            )
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-P", "-B", "-c", _BOOT, str(theirs.fileno()), *_import_path()],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+                start_new_session=True,
+            )
+        try:
+            self._control.send(msgspec.msgpack.encode(setup))
+            self.ready = self._await_ready(setup.spec)
+        except (GraderError, OSError):
+            self.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._control.fileno()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def order(self, message: Fork | End) -> None:
+        """Send an order; a zygote that is dead says so at the next `receive`."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.send(msgspec.msgpack.encode(message))
+
+    def receive(self) -> tuple[Born | Gone, list[int]] | None:
+        """Give one message and the descriptors that came with it, or None if the zygote is dead."""
+        try:
+            received, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 3)
+        except ConnectionResetError:
+            return None
+        return (msgspec.msgpack.decode(received, type=Born | Gone), fds) if received else None
+
+    def close(self) -> None:
+        """Kill the zygote, and with it every worker."""
+        self._control.close()
+        self._process.kill()
+        self._process.wait()
+
+    def abandon(self) -> None:
+        """Let go of it without a word: for a forked copy of the caller, whose zygote it is not."""
+        self._control.close()
+        self._process.returncode = 0  # not this process's child: nothing to wait for
+
+    def _await_ready(self, spec: str) -> Ready:
+        if not select.select([self._control], [], [], START_LIMIT_S)[0]:
+            raise SandboxUnavailable(f"grader {spec!r}: expected it to load within {START_LIMIT_S:.0f} s; it did not")
+        received = self._control.recv(1 << 20)
+        if not received:
+            code = self._process.wait()
+            raise SandboxUnavailable(
+                f"grader {spec!r}: expected its sandbox to start, but it died with exit code {code}; run graders doctor"
+            )
+        answer: Ready | Refused = msgspec.msgpack.decode(received, type=Ready | Refused)
+        if isinstance(answer, Refused):
+            raise getattr(graders.errors, answer.error, GraderError)(answer.message)
+        return answer
+
+
+class Worker:
+    """The pipes of one worker: what is still to be written to it, and what came from it."""
+
+    def __init__(self, token: int, pid: int, fds: list[int]) -> None:
+        self.token = token
+        self.pid = pid
+        self.tasks_fd, self.results_fd, self._progress_fd = fds
+        for fd in fds:
+            os.set_blocking(fd, False)
+            os.set_inheritable(fd, False)
+        self._unsent = memoryview(b"")
+        self._received = frames.FrameBuffer(frames.MAX_RESULT_BYTES)
+        self.tasks_begun = 0
+
+    def send(self, message: Any) -> bool:
+        """Queue a chunk and write what fits; returns whether all of it fitted.
+
+        Raises:
+            BrokenPipeError: the worker is dead.
+        """
+        self.count_begun()
+        self.tasks_begun = 0
+        self._unsent = memoryview(frames.framed(msgspec.msgpack.encode(message)))
+        return self.flush()
+
+    def flush(self) -> bool:
+        """Write what fits of the queued chunk; returns whether nothing is left."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self.tasks_fd, self._unsent) :]
+        return not self._unsent
+
+    def receive(self) -> list[bytes] | None:
+        """Give the frames that have arrived, or None if the worker closed its pipe.
+
+        Raises:
+            FrameError: it does not keep to the protocol.
+        """
+        arrived: list[bytes] = []
+        try:
+            while received := os.read(self.results_fd, 1 << 18):
+                arrived += self._received.feed(received)
+                if len(received) < 1 << 16:
+                    return arrived
+        except BlockingIOError:
+            return arrived
+        return arrived or None
+
+    def count_begun(self) -> int:
+        """Give the number of tasks of the current chunk that the worker says it has begun."""
+        with contextlib.suppress(BlockingIOError):
+            while begun := len(os.read(self._progress_fd, 1 << 12)):
+                self.tasks_begun += begun
+        return self.tasks_begun
+
+    def close(self) -> None:
+        for fd in (self.tasks_fd, self.results_fd, self._progress_fd):
+            os.close(fd)
+
+
+def _import_path() -> list[str]:
+    return [os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)]
