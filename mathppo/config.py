@@ -48,6 +48,9 @@ class ProblemsSettings(Settings):
     )
     count: Annotated[int, _doc("training problems to prepare from the built-in equations", ge=1)] = 16384
     held_out: Annotated[str, _doc("held-out set: a name under data/held_out, or a file like `source`")] = "linear"
+    template: Annotated[
+        Literal["plain", "chat_boxed"], _doc('how a question becomes a prompt; "chat_boxed" for instruct models')
+    ] = "plain"
     question_field: Annotated[str, _doc("field of a file or hub data set that holds the question")] = "question"
     reference_field: Annotated[str, _doc("field that holds the reference answer")] = "answer"
     split: Annotated[str, _doc("split of a hub data set")] = "train"
@@ -151,6 +154,7 @@ class LearnerSettings(Settings):
         2048
     )
     critic_pretraining_epochs: Annotated[int, _doc("most passes over those rollouts", ge=1)] = 8
+    critic_pretraining_batch_size: Annotated[int, _doc("rollouts an optimizer step of pretraining", ge=1)] = 128
     critic_pretraining_gate: Annotated[
         float, _doc("held-out explained variance of outcomes at which pretraining stops early", le=1)
     ] = 0.3

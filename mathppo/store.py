@@ -235,7 +235,7 @@ def read_artefact(path: Path, kind: Kind[T]) -> list[T]:
         raise BadArtefact(f"{path / kind.file}: cannot be read ({error}); run its stage again") from None
     if hashlib.sha256(content).hexdigest() != header.sha256:
         raise BadArtefact(
-            f"{path / kind.file}: damaged, its sha256 is not the header's; delete {path} and redo its stage"
+            f"{path / kind.file}: damaged, its sha256 is not the header's; delete {path}, redo its stage"
         )
     records = [_decode(kind, payload, path, i) for i, (payload, _) in enumerate(kind.frames(content))]
     if len(records) != header.count:

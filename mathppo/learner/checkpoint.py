@@ -1,0 +1,165 @@
+"""Checkpoints: weights in Hugging Face format, optimizer state beside them, written whole or not at all.
+
+    000040/
+      policy/               model.safetensors, config.json, tokenizer: what transformers and vLLM load as they are
+      critic/               the same, as a token classifier with one label; absent without a critic
+      optimizers.safetensors   AdamW moments, by `policy.<parameter>.<moment>` and `critic.<parameter>.<moment>`
+      checkpoint.json       the step, and the sha256 of every file above
+
+There is no random state to save: every random number of a run derives from its seed and the step (`mathppo.seeds`).
+
+Touches: checkpoint folders.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mathppo import store
+from mathppo.errors import BadCheckpoint
+from mathppo.records import Record
+
+HEADER = "checkpoint.json"
+OPTIMIZERS = "optimizers.safetensors"
+
+
+class CheckpointHeader(Record, tag="checkpoint/1"):
+    """What `checkpoint.json` says.
+
+    Args:
+        step: number of updates that the weights have seen.
+        sha256: of every other file, by its path within the folder.
+    """
+
+    step: int
+    sha256: dict[str, str]
+
+
+class Saveable(Protocol):
+    """A model or tokenizer that writes itself in Hugging Face format."""
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> object: ...
+
+
+def save_checkpoint(
+    path: Path, *, step: int, folders: Mapping[str, tuple[Saveable, ...]], optimizers: Mapping[str, Tensor]
+) -> None:
+    """Write a checkpoint aside, flush it, and give it its name; an older one of that name is replaced.
+
+    Args:
+        path: the checkpoint's folder.
+        step: number of updates seen.
+        folders: what to save in which sub-folder, for instance `{"policy": (model, tokenizer)}`.
+        optimizers: flat optimizer state.
+    """
+    aside = path.with_name(f".{path.name}.partial")
+    store.remove_folder(aside)
+    aside.mkdir(parents=True)
+    for name, parts in folders.items():
+        for part in parts:
+            part.save_pretrained(aside / name)
+    if optimizers:
+        save_file({name: tensor.contiguous() for name, tensor in optimizers.items()}, aside / OPTIMIZERS)
+    files = sorted(file for file in aside.rglob("*") if file.is_file())
+    header = CheckpointHeader(step=step, sha256={str(file.relative_to(aside)): _flush_and_hash(file) for file in files})
+    store.write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
+    store.remove_folder(path)
+    os.rename(aside, path)
+
+
+def verify_checkpoint(path: Path) -> CheckpointHeader:
+    """Read the header and check every file against its hash.
+
+    Raises:
+        BadCheckpoint: missing, damaged, or no checkpoint of this project.
+    """
+    try:
+        header = msgspec.json.decode((path / HEADER).read_bytes(), type=CheckpointHeader)
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise BadCheckpoint(f"{path}: expected a checkpoint folder with {HEADER}, got: {error}") from None
+    for name, expected in header.sha256.items():
+        file = path / name
+        if not file.resolve().is_relative_to(path.resolve()) or not file.is_file():
+            raise BadCheckpoint(f"{file}: expected a file that {HEADER} names, found none; use another checkpoint")
+        if _hash(file) != expected:
+            raise BadCheckpoint(f"{file}: damaged, its sha256 is not the one in {HEADER}; use another checkpoint")
+    return header
+
+
+def checkpoint_step(path: Path) -> int:
+    """Give the step a checkpoint folder's policy has seen; 0 for a plain Hugging Face folder."""
+    return verify_checkpoint(path).step if (path / HEADER).is_file() else 0
+
+
+def policy_folder(path: Path) -> Path:
+    """Give the Hugging Face folder of a checkpoint's policy; a plain Hugging Face folder is its own."""
+    return path / "policy" if (path / HEADER).is_file() else path
+
+
+def load_optimizers(path: Path) -> dict[str, Tensor]:
+    """Load the flat optimizer state; empty where the checkpoint holds none."""
+    return load_file(path / OPTIMIZERS) if (path / OPTIMIZERS).is_file() else {}
+
+
+def optimizer_tensors(prefix: str, names: Mapping[str, Tensor], optimizer: Optimizer) -> dict[str, Tensor]:
+    """Flatten an optimizer's state to `<prefix>.<parameter>.<moment>`."""
+    return {
+        f"{prefix}.{name}.{moment}": value
+        for name, parameter in names.items()
+        for moment, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def restore_optimizer(
+    prefix: str, names: Mapping[str, Tensor], optimizer: Optimizer, tensors: Mapping[str, Tensor], *, where: Path
+) -> None:
+    """Put back what `optimizer_tensors` gave.
+
+    Raises:
+        BadCheckpoint: a moment is missing or of another shape.
+    """
+    own = {key: value for key, value in tensors.items() if key.startswith(f"{prefix}.")}
+    if not own:
+        return
+    for name, parameter in names.items():
+        state = {moment: own.get(f"{prefix}.{name}.{moment}") for moment in ("step", "exp_avg", "exp_avg_sq")}
+        for moment, value in state.items():
+            if value is None or (moment != "step" and value.shape != parameter.shape):
+                raise BadCheckpoint(
+                    f"{where / OPTIMIZERS}: expected {prefix}.{name}.{moment} of shape {tuple(parameter.shape)}, got "
+                    f"{'none' if value is None else tuple(value.shape)}; it belongs to another model"
+                )
+        optimizer.state[parameter] = {  # type: ignore[index]
+            moment: value.to(parameter.device if moment != "step" else "cpu")
+            for moment, value in state.items()
+            if value is not None
+        }
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Give the finished checkpoints of a run, oldest first."""
+    return sorted(path for path in folder.glob("[0-9]*") if (path / HEADER).is_file())
+
+
+def prune_checkpoints(folder: Path, *, keep: int) -> None:
+    """Remove all but step 0 and the `keep` newest checkpoints."""
+    for path in list_checkpoints(folder)[1:-keep]:
+        store.remove_folder(path)
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush_and_hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    return _hash(path)

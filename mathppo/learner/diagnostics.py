@@ -1,0 +1,129 @@
+"""What an iteration measured, as rows of the metric table in `mathppo.metrics`.
+
+A metric without a value (an explained variance of constant outcomes, a mean over no token) is left out.
+
+Touches: nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from graders.verdict import Status
+from mathppo.batch import Batch
+from mathppo.config import LearnerSettings
+from mathppo.learner.experience import Experience
+from mathppo.metrics import NUM_POSITIONS, MetricRow
+from mathppo.ppo import kl, losses
+from mathppo.ppo.estimators import explained_variance
+from mathppo.records import ScoredRollout
+
+
+def of_rollouts(scored: Sequence[ScoredRollout]) -> MetricRow:
+    """Rewards, verdicts and lengths of an iteration's rollouts; at least one."""
+    rewards = [item.reward for item in scored if item.reward is not None]
+    graded = [item for item in scored if item.verdict.status is not Status.ERROR]
+    lengths = torch.tensor([float(len(item.rollout.completion_ids)) for item in scored])
+    terminated = torch.tensor([item.rollout.terminated for item in scored])
+
+    def share(status: Status) -> float:
+        return sum(item.verdict.status is status for item in scored) / len(scored)
+
+    row = {
+        "reward_mean": _mean(rewards),
+        "accuracy": _mean([float(item.verdict.correct) for item in graded]),
+        "truncated_share": 1.0 - terminated.float().mean().item(),
+        "no_answer_share": share(Status.NO_ANSWER),
+        "unparsable_share": share(Status.UNPARSABLE),
+        "over_budget_share": share(Status.OVER_BUDGET),
+        "grader_error_share": share(Status.ERROR),
+        "length_mean_tokens": lengths.mean().item(),
+        "length_terminated_mean_tokens": lengths[terminated].mean().item(),
+        "length_p95_tokens": lengths.quantile(0.95, interpolation="higher").item(),
+        "num_tokens": lengths.sum().item(),
+        "num_rollouts_dropped": float(len(scored) - len(rewards)),
+    }
+    return _with_a_value(row)
+
+
+def of_experience(experience: Experience, settings: LearnerSettings) -> MetricRow:
+    """What is known before the first optimizer step: sampler mismatch, advantages, values, entropy, reference KL."""
+    mask = experience.batch.loss_mask
+    log_ratio = (experience.old_logprobs - experience.batch.behaviour_logprobs)[mask]
+    weights, advantages = experience.weights[mask], experience.raw_advantages[mask]
+    row: dict[str, float | list[float]] = {
+        # k3 of samples from the behaviour policy: an estimate of KL(behaviour || old policy).
+        "behaviour_kl": kl.exp_excess(log_ratio).mean().item(),
+        "behaviour_logratio_max": log_ratio.abs().max().item() if len(log_ratio) else math.nan,
+        "importance_weight_mean": weights.mean().item(),
+        "importance_weight_capped_share": (log_ratio.exp() > settings.importance_cap).float().mean().item(),
+        "entropy": experience.entropies[mask].mean().item(),
+        "advantage_mean": advantages.mean().item(),
+        "advantage_std": advantages.std(correction=0).item(),
+        "return_mean": experience.returns[mask].mean().item(),
+        "return_std": experience.returns[mask].std(correction=0).item(),
+        "advantage_by_position": by_position(experience.raw_advantages, mask),
+    }
+    if experience.ref_logprobs is not None:
+        difference = (experience.old_logprobs - experience.ref_logprobs)[mask]
+        row |= {"ref_kl": kl.exp_excess(-difference).mean().item(), "kl_coef": settings.kl_coef}
+    if settings.has_critic:
+        row |= {
+            "value_mean": experience.values[mask].mean().item(),
+            "value_by_position": by_position(experience.values, mask),
+            "explained_variance_outcome": _outcome_variance(experience.values, experience.batch),
+            "explained_variance_target": explained_variance(experience.values, experience.returns, mask).item(),
+        }
+    return _with_a_value(row)
+
+
+def of_update(
+    parts: Sequence[losses.Stats], *, num_skipped: int, stopped_early: bool, lr: Mapping[str, float]
+) -> MetricRow:
+    """Means over the minibatches that took a step; maxima over the maxima."""
+    names = [
+        "policy_loss", "value_loss", "approx_kl", "clip_share_high", "clip_share_low",
+        "ratio_max", "policy_grad_norm", "critic_grad_norm",
+    ]  # fmt: skip
+    row = {"num_updates_skipped": float(num_skipped), "stopped_early": float(stopped_early), **lr}
+    for name in names:
+        found = torch.stack([part[name] for part in parts]) if parts and name in parts[0] else None
+        if found is not None:
+            row[name] = (found.max() if name.endswith("_max") else found.mean()).item()
+    return _with_a_value(row)
+
+
+def of_critic(parts: Sequence[losses.Stats], values: Float[Tensor, "B T"], held_out: Batch) -> MetricRow:
+    """An epoch of critic pretraining: its mean loss, and what the critic knows of held-out outcomes."""
+    row = {
+        name: torch.stack([part[name] for part in parts]).mean().item() for name in ("value_loss", "critic_grad_norm")
+    }
+    return _with_a_value(row | {"explained_variance_outcome": _outcome_variance(values, held_out)})
+
+
+def by_position(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> list[float]:
+    """Mean of `x` in each tenth of the completions, first to last; an empty tenth repeats the one before it."""
+    steps = mask.cumsum(1) - 1
+    tenth = (steps * NUM_POSITIONS // mask.sum(1, keepdim=True).clamp(min=1))[mask]
+    sums = torch.zeros(NUM_POSITIONS).index_add(0, tenth, x[mask].float())
+    counts = torch.zeros(NUM_POSITIONS).index_add(0, tenth, torch.ones_like(x[mask], dtype=torch.float32))
+    means: list[float] = []
+    for total, count in zip(sums.tolist(), counts.tolist(), strict=True):
+        means.append(total / count if count else (means[-1] if means else 0.0))
+    return means
+
+
+def _outcome_variance(values: Float[Tensor, "B T"], batch: Batch) -> float:
+    outcomes = batch.outcome[:, None].expand_as(values)
+    return explained_variance(values, outcomes, batch.loss_mask).item()
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return sum(numbers) / len(numbers) if numbers else math.nan
+
+
+def _with_a_value(row: Mapping[str, float | list[float]]) -> MetricRow:
+    return {name: value for name, value in row.items() if isinstance(value, list) or math.isfinite(value)}

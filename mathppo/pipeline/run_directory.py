@@ -1,0 +1,136 @@
+"""Where everything of a run lies, and what says how the run was made.
+
+Touches: the run directory's config.toml and manifest.json.
+"""
+
+import importlib.metadata
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mathppo import store
+from mathppo.config import Config, encode_config, load_config
+from mathppo.errors import BadSetting
+
+PACKAGES = ("mathppo", "torch", "transformers", "tokenizers", "safetensors", "sympy", "msgspec", "numpy")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Names within a run directory.
+
+    Args:
+        root: the run directory.
+    """
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config.toml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.root / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        return self.root / "summary.json"
+
+    @property
+    def train_problems(self) -> Path:
+        return self.root / "problems" / "train"
+
+    @property
+    def held_out_problems(self) -> Path:
+        return self.root / "problems" / "held_out"
+
+    @property
+    def warmstart(self) -> Path:
+        return self.root / "warmstart"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    def checkpoint(self, step: int) -> Path:
+        return self.checkpoints / f"{step:06d}"
+
+    def iteration(self, number: int) -> Path:
+        return self.root / "iterations" / f"{number:06d}"
+
+    def evaluation(self, step: int) -> Path:
+        return self.root / "evaluations" / f"{step:06d}"
+
+
+def open_run(root: Path, config: Config) -> RunDirectory:
+    """Begin a run, or go on with the one that is there if it was begun with the same settings.
+
+    Raises:
+        BadSetting: the directory holds a run with other settings.
+    """
+    run = RunDirectory(root)
+    if run.config.is_file():
+        begun = load_config(run.config)
+        if begun != config:
+            raise BadSetting(
+                f"{root}: holds a run with other settings ({_first_difference(begun, config)}); choose another "
+                "--run-dir, or delete it to begin anew"
+            )
+        return run
+    if root.exists() and any(root.iterdir()):
+        raise BadSetting(
+            f"{root}: expected an empty or missing folder, or a run to go on with; choose another --run-dir"
+        )
+    store.write_file(root / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest(config))))
+    store.write_file(run.config, encode_config(config))
+    return run
+
+
+def manifest(config: Config) -> dict[str, Any]:
+    """Say with what a run was made: versions, commit, seed, machine, settings. No environment variable, no path."""
+    return {
+        "schema": "manifest/1",
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "packages": versions(),
+        "git_commit": _git_commit(),
+        "seed": config.run.seed,
+        "config_sha256": store.fingerprint(config=config),
+        "command": " ".join(Path(sys.argv[0]).name if i == 0 else arg for i, arg in enumerate(sys.argv[:2])),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Give the versions of the packages that decide what a run computes."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _git_commit() -> str:
+    """Give the commit of the source tree this runs from; "" where it is no checkout."""
+    git = Path(__file__).resolve().parents[2] / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+        return head if not head.startswith("ref: ") else (git / head.removeprefix("ref: ")).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _first_difference(old: Config, new: Config) -> str:
+    for section, body in msgspec.to_builtins(old).items():
+        other = msgspec.to_builtins(new)[section]
+        for name, value in body.items():
+            if value != other[name]:
+                return f"{section}.{name} is {value!r} there and {other[name]!r} now"
+    return "none"

@@ -1,0 +1,68 @@
+"""`summary.json`: in a few numbers, what the run did.
+
+Touches: the run directory's summary.json.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from mathppo import store
+from mathppo.config import Config
+from mathppo.evaluate.metrics import Evaluation
+from mathppo.metrics import read_rows
+from mathppo.pipeline.run_directory import RunDirectory, versions
+
+TIMED = ("generate", "grade", "learn", "other")
+"""Stages of an iteration, timed by each iteration's own row in the metrics log."""
+
+
+def write_summary(
+    run: RunDirectory,
+    config: Config,
+    *,
+    first: Sequence[Evaluation],
+    last: Sequence[Evaluation],
+    seconds: Mapping[str, float],
+) -> None:
+    """Write where the run began and ended, and the wall time by stage.
+
+    Args:
+        run: the run directory.
+        config: of the run.
+        first: evaluations of the warm start.
+        last: evaluations of the last policy.
+        seconds: wall time of this process by stage; those of iterations come from the metrics log, which knows the
+            iterations of earlier, killed processes too.
+    """
+    _, iterations = read_rows(run.metrics) if run.metrics.exists() else ([], [])
+    spent = {stage: sum(_number(row.metrics.get(f"{stage}_s")) for row in iterations) for stage in TIMED}
+    summary = {
+        "schema": "summary/1",
+        "algorithm": config.learner.algorithm,
+        "reward": config.reward.kind,
+        "seed": config.run.seed,
+        "iterations": len(iterations),
+        "warmstart": {str(evaluation.mode): _standing(evaluation) for evaluation in first},
+        "final": {str(evaluation.mode): _standing(evaluation) for evaluation in last},
+        "wall_s": {**{name: round(value, 3) for name, value in {**seconds, **spent}.items()}},
+        "versions": versions(),
+    }
+    store.write_file(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
+
+
+def _standing(evaluation: Evaluation) -> dict[str, Any]:
+    row = evaluation.overall
+    return {
+        "accuracy": row.accuracy,
+        "low": row.low,
+        "high": row.high,
+        "truncated_share": row.truncated_share,
+        "no_answer_share": row.no_answer_share,
+        "n": row.num_samples,
+    }
+
+
+def _number(value: float | list[float] | None) -> float:
+    return value if isinstance(value, float) else 0.0

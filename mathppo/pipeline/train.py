@@ -1,0 +1,222 @@
+"""`mathppo train`: all stages in one process, engines kept warm, the same artefacts.
+
+Killed anywhere and run again, it goes on: finished artefacts are read, not made again; weights come from the newest
+checkpoint, and the updates since are repeated from the rollouts and verdicts on disk, to the same bits.
+
+Touches: the run directory.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graders import GraderPool
+from mathppo import store
+from mathppo.config import Config
+from mathppo.evaluate.metrics import Evaluation, Mode
+from mathppo.generator.hf import HFGenerator
+from mathppo.learner import checkpoint, diagnostics, models
+from mathppo.learner.learner import Learner
+from mathppo.metrics import Iteration, MetricRow, append_row
+from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
+from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
+from mathppo.pipeline.prepare import prepare
+from mathppo.pipeline.run_directory import RunDirectory, open_run
+from mathppo.pipeline.stages import (
+    choose_problems,
+    make_requests,
+    open_pool,
+    sampling_of,
+    write_rollouts,
+    write_scored,
+)
+from mathppo.pipeline.summary import write_summary
+from mathppo.pipeline.views import views_of
+from mathppo.pipeline.warmstart import warmstart
+from mathppo.progress import Reporter
+from mathppo.prompts import PreTrainedTokenizerBase
+from mathppo.records import Problem, ScoredRollout
+from mathppo.report import write_report, write_views
+from mathppo.seeds import derive_seed
+
+SHOWN = ("reward_mean", "truncated_share", "approx_kl", "explained_variance_outcome")
+"""Metrics shown live, while iterating."""
+
+
+@dataclass
+class Stopwatch:
+    """Wall time by stage, in seconds."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def measure(self, stage: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.monotonic() - started
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a run keeps warm.
+
+    Args:
+        config: of the run.
+        run: where everything lies.
+        train: training problems.
+        held_out: held-out problems.
+        tokenizer: the policy's.
+        learner: the only holder of trainable state.
+        engine: samples from the learner's own policy module.
+        pool: the grader.
+        reporter: shows progress.
+        watch: wall time.
+    """
+
+    config: Config
+    run: RunDirectory
+    train: list[Problem]
+    held_out: list[Problem]
+    tokenizer: PreTrainedTokenizerBase
+    learner: Learner
+    engine: HFGenerator
+    pool: GraderPool
+    reporter: Reporter
+    watch: Stopwatch
+
+
+def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
+    """Run, or go on with, the whole job in the directory `root`.
+
+    Raises:
+        BadSetting: the directory holds a run with other settings.
+        MathPPOError: whatever a stage finds wrong.
+    """
+    run, watch = open_run(root, config), Stopwatch()
+    with watch.measure("total"):
+        with watch.measure("prepare"):
+            problems, held_out = prepare(config, run.train_problems.parent, reporter)
+        with watch.measure("warmstart"):
+            warmstart(config, problems, run.warmstart, reporter)
+        newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
+        learner, tokenizer = open_learner(config, newest), models.load_tokenizer(newest / "policy")
+        engine = HFGenerator(
+            learner.policy, tokenizer, policy_step=learner.step, max_batch_size=config.generator.max_batch_size
+        )
+        with open_pool(config) as pool:
+            session = Session(config, run, problems, held_out, tokenizer, learner, engine, pool, reporter, watch)
+            first, last = _run(session, is_new=newest == run.warmstart)
+    write_summary(run, config, first=first, last=last, seconds=watch.seconds)
+    write_report(run.root)
+    return run
+
+
+def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Evaluation]]:
+    """Pretrain the critic, iterate, and evaluate before, on the way and after; give the first and last evaluations."""
+    config, run, learner = session.config, session.run, session.learner
+    if is_new:
+        if learner.critic is not None and config.learner.critic_pretraining_prompts > 0:
+            with session.watch.measure("critic_pretraining"):
+                _pretrain(session)
+        learner.save(run.checkpoint(0), session.tokenizer)
+    if learner.step == 0:
+        _evaluate(session, num_problems=config.evaluate.num_problems_final)
+    with session.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
+        while learner.step < config.run.iterations:
+            metrics = iterate(session)
+            advance(1, **{name: metrics[name] for name in SHOWN if name in metrics})
+            is_due = config.evaluate.every > 0 and learner.step % config.evaluate.every == 0
+            if is_due and learner.step < config.run.iterations:
+                _evaluate(session, num_problems=config.evaluate.num_problems)
+    if learner.step > 0:
+        _evaluate(session, num_problems=config.evaluate.num_problems_final)
+    warm = learner if learner.step == 0 else open_learner(config, run.checkpoint(0))
+    views = [views_of(each, session.tokenizer, session.held_out, run) for each in dict.fromkeys((warm, learner))]
+    write_views(run.root, [view for of_step in views for view in of_step])
+    return read_evaluations(run.evaluation(0)), read_evaluations(run.evaluation(learner.step))
+
+
+def iterate(session: Session) -> MetricRow:
+    """One iteration of PPO: generate, grade, learn; log it, and write a checkpoint when one is due."""
+    config, learner, run = session.config, session.learner, session.run
+    started, watch = time.monotonic(), Stopwatch()
+    scored = _sample_and_score(
+        session,
+        purpose="train",
+        iteration=learner.step,
+        count=config.generator.prompts_per_iteration,
+        samples=config.generator.samples_per_prompt,
+        folder=run.iteration(learner.step + 1),
+        watch=watch,
+    )
+    with watch.measure("learn"):
+        metrics = learn(learner, scored, config, session.tokenizer)
+    session.engine.refresh(learner.step)
+    if learner.step % config.run.checkpoint_every == 0 or learner.step == config.run.iterations:
+        learner.save(run.checkpoint(learner.step), session.tokenizer)
+        checkpoint.prune_checkpoints(run.checkpoints, keep=config.run.keep_checkpoints)
+    num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
+    metrics |= diagnostics.of_rollouts(scored)
+    metrics |= {f"{stage}_s": seconds for stage, seconds in watch.seconds.items()}
+    metrics["tokens_per_s"] = num_tokens / max(watch.seconds["generate"], 1e-9)
+    metrics["other_s"] = time.monotonic() - started - sum(watch.seconds.values())
+    append_row(run.metrics, Iteration(iteration=learner.step, metrics=metrics))
+    return metrics
+
+
+def _sample_and_score(
+    session: Session, *, purpose: str, iteration: int, count: int, samples: int, folder: Path, watch: Stopwatch
+) -> list[ScoredRollout]:
+    """Sample and grade the problems that are due; what an earlier run finished is read from `folder`."""
+    config, tokenizer = session.config, session.tokenizer
+    problems = choose_problems(session.train, iteration, count, derive_seed(config.run.seed, purpose))
+    with watch.measure("generate"):
+        requests = make_requests(problems, tokenizer, config, samples=samples, purpose=purpose, iteration=iteration)
+        made_from = store.fingerprint(config=config, step=iteration, requests=requests)
+        rollouts = write_rollouts(
+            session.engine, requests, sampling_of(config, tokenizer), folder / "rollouts", made_from=made_from
+        )
+    with watch.measure("grade"):
+        by_id = {problem.id: problem for problem in problems}
+        return write_scored(session.pool, rollouts, by_id, config, folder / "scored", made_from=made_from)
+
+
+def _pretrain(session: Session) -> None:
+    config, run = session.config, session.run
+    scored = _sample_and_score(
+        session,
+        purpose="critic pretraining",
+        iteration=0,
+        count=config.learner.critic_pretraining_prompts,
+        samples=1,
+        folder=run.root / "critic_pretraining",
+        watch=Stopwatch(),
+    )
+    pretrain_critic(session.learner, scored, config, session.tokenizer, run.metrics, session.reporter)
+
+
+def _evaluate(session: Session, *, num_problems: int) -> None:
+    """Evaluate the policy as it is, greedy and sampled, unless it is done; 0 problems = all of them."""
+    config, step = session.config, session.learner.step
+    with session.watch.measure("evaluate"):
+        for mode in Mode:
+            evaluation = evaluate_policy(
+                session.engine,
+                session.tokenizer,
+                session.pool,
+                session.held_out[: num_problems or None],
+                config,
+                session.run.evaluation(step),
+                mode=mode,
+                policy_step=step,
+                weights=store.fingerprint(config=config, step=step),
+            )
+            row = evaluation.overall
+            session.reporter.say(
+                f"step {step}: held-out accuracy {mode} {row.accuracy or 0:.3f} "
+                f"[{row.low:.3f}, {row.high:.3f}] on {row.num_problems} problems"
+            )

@@ -1,0 +1,63 @@
+"""Rollouts for a person to read, with what the actor and the critic thought of each token.
+
+They are held-out rollouts of the warm start and of the last policy, looked at through the very checkpoints that sampled
+them, so that every number belongs to the policy that it describes.
+
+Touches: artefacts and checkpoints, for reading.
+"""
+
+from collections.abc import Sequence
+
+from mathppo import store
+from mathppo.batch import collate
+from mathppo.evaluate.metrics import Mode
+from mathppo.learner.learner import Learner
+from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.prompts import PreTrainedTokenizerBase
+from mathppo.records import Problem, ScoredRollout
+from mathppo.report import RolloutView
+
+NUM_PER_STATUS = 8
+"""Rollouts shown of each verdict status and policy."""
+
+
+def views_of(
+    learner: Learner, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], run: RunDirectory
+) -> list[RolloutView]:
+    """Give views of some sampled held-out rollouts of the learner's step, the first few of each verdict status."""
+    scored = _first_of_each_status(
+        store.read_artefact(run.evaluation(learner.step) / Mode.SAMPLED / "scored", store.SCORED)
+    )
+    by_id = {problem.id: problem for problem in problems}
+    experience = learner.experience(collate(scored, pad_id=tokenizer.pad_token_id or 0))
+    views = []
+    for row, item in enumerate(scored):
+        length, problem = len(item.rollout.completion_ids), by_id[item.rollout.problem_id]
+        has_critic = learner.critic is not None
+        views.append(
+            RolloutView(
+                problem_id=problem.id,
+                question=problem.question,
+                reference=problem.reference,
+                prompt=[tokenizer.decode([token]) for token in item.rollout.prompt_ids],
+                completion=[tokenizer.decode([token]) for token in item.rollout.completion_ids],
+                behaviour_logprobs=item.rollout.behaviour_logprobs,
+                old_logprobs=experience.old_logprobs[row, :length].tolist(),
+                values=experience.values[row, :length].tolist() if has_critic else None,
+                advantages=experience.raw_advantages[row, :length].tolist() if has_critic else None,
+                verdict=item.verdict,
+                reward=item.reward,
+                truncated=item.rollout.truncated,
+                policy_step=item.rollout.policy_step,
+            )
+        )
+    return views
+
+
+def _first_of_each_status(scored: Sequence[ScoredRollout]) -> list[ScoredRollout]:
+    taken: dict[str, list[ScoredRollout]] = {}
+    for item in scored:
+        group = taken.setdefault(item.verdict.status, [])
+        if len(group) < NUM_PER_STATUS:
+            group.append(item)
+    return [item for group in taken.values() for item in group]

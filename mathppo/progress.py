@@ -1,0 +1,101 @@
+"""Live progress of long work: a bar on a terminal, plain lines in a log.
+
+Touches: standard error.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+LINE_EVERY_S = 10.0
+"""Seconds between two lines of one task in a log."""
+
+Advance = Callable[..., None]
+"""`advance(count, **numbers)`: work done since the last call, and the few numbers that matter now."""
+
+
+class Reporter:
+    """Shows what a run is doing.
+
+    Args:
+        console: where to; None = standard error. A console that is no terminal gets plain lines.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False)
+
+    @contextmanager
+    def task(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
+        """Show one piece of work with `total` units, of which `done` were done by an earlier run."""
+        show = self._bar if self.console.is_terminal else self._lines
+        with show(title, total, done) as advance:
+            yield advance
+
+    @contextmanager
+    def _bar(self, title: str, total: int, done: int) -> Iterator[Advance]:
+        columns = (
+            TextColumn("{task.description:<18}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[numbers]}"),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            task: TaskID = progress.add_task(title, total=total, completed=done, rate="", numbers="")
+            started = time.monotonic()
+            finished = done
+
+            def advance(count: int, **numbers: float) -> None:
+                nonlocal finished
+                finished += count
+                rate = (finished - done) / max(time.monotonic() - started, 1e-9)
+                progress.update(task, advance=count, rate=f"{rate:.3g}/s", numbers=_numbers(numbers))
+
+            yield advance
+
+    @contextmanager
+    def _lines(self, title: str, total: int, done: int) -> Iterator[Advance]:
+        started = shown = time.monotonic()
+        finished, latest = done, {}
+
+        def line() -> str:
+            elapsed = max(time.monotonic() - started, 1e-9)
+            rate = (finished - done) / elapsed
+            left = f", {(total - finished) / rate:.0f} s left" if rate > 0 and finished < total else ""
+            return f"{title}: {finished}/{total}, {elapsed:.1f} s, {rate:.3g}/s{left} {_numbers(latest)}".rstrip()
+
+        def advance(count: int, **numbers: float) -> None:
+            nonlocal finished, latest, shown
+            finished, latest = finished + count, numbers
+            if time.monotonic() - shown >= LINE_EVERY_S and finished < total:
+                shown = time.monotonic()
+                self.say(line())
+
+        yield advance
+        self.say(line())
+
+
+class Silent(Reporter):
+    """Shows nothing: for pieces of work that are over in a moment, or whose caller reports."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    @contextmanager
+    def task(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
+        yield lambda count, **numbers: None
+
+
+SILENT = Silent()
+
+
+def _numbers(numbers: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
