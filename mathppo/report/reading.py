@@ -1,0 +1,206 @@
+"""A run directory to what a report can show; what is missing or damaged becomes a note, never a crash.
+
+Touches: files of the run directory it is given, for reading.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from mathppo.errors import MathPPOError
+from mathppo.evaluate.metrics import Evaluation, EvaluationRow, Mode
+from mathppo.metrics import CriticPretraining, Iteration, read_rows
+from mathppo.report.views import VIEWS_FILE, RolloutView, read_views
+
+T = TypeVar("T")
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Where a policy stands on the held-out set in one mode.
+
+    Args:
+        accuracy: share of graded completions that are correct; None where none was graded.
+        low: lower bound of its 95 % interval.
+        high: upper bound.
+        truncated_share: share of completions that ran out of token budget.
+        no_answer_share: share that state no answer.
+        n: number of completions.
+    """
+
+    accuracy: float | None
+    low: float
+    high: float
+    truncated_share: float
+    no_answer_share: float
+    n: int
+
+
+class Standings(msgspec.Struct, frozen=True):
+    """Where a policy stands in both modes; None where it was not evaluated."""
+
+    greedy: Standing | None = None
+    sampled: Standing | None = None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The part of `summary.json` that a report shows; unknown fields are left alone."""
+
+    warmstart: Standings = Standings()
+    final: Standings = Standings()
+    wall_s: float | dict[str, float] | None = None
+
+    @property
+    def total_wall_s(self) -> float | None:
+        """Seconds of the whole run: the entry `total` or `all`, else the sum of the stages."""
+        if not isinstance(self.wall_s, dict):
+            return self.wall_s
+        for name in ("total", "all"):
+            if name in self.wall_s:
+                return self.wall_s[name]
+        return sum(self.wall_s.values()) if self.wall_s else None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run directory holds; pieces that are not there are empty, and `notes` says why."""
+
+    name: str
+    config: str
+    manifest: str
+    summary: Summary
+    pretraining: list[CriticPretraining]
+    iterations: list[Iteration]
+    evaluations: list[Evaluation]
+    views: list[RolloutView]
+    controls: list["RunRecord"]
+    notes: list[str]
+
+    def series(self, metric: str) -> tuple[list[float], list[float]]:
+        """Give (iterations, numbers) of a metric, where it has one."""
+        found = [(r.iteration, r.metrics[metric]) for r in self.iterations if metric in r.metrics]
+        pairs = [(float(x), y) for x, y in found if isinstance(y, float)]
+        return [x for x, _ in pairs], [y for _, y in pairs]
+
+    def of(self, mode: Mode) -> list[Evaluation]:
+        """The run's evaluations in one mode, by policy step."""
+        return sorted((e for e in self.evaluations if e.mode is mode), key=lambda e: e.policy_step)
+
+
+def read_run(run_dir: Path, *, controls: Sequence[Path] = ()) -> RunRecord:
+    """Read a run directory.
+
+    Args:
+        run_dir: as `mathppo train` writes it.
+        controls: run directories to draw beside it; those named in its `controls.json` come first.
+
+    Returns:
+        Everything that could be read, with notes on the rest.
+    """
+    notes: list[str] = []
+    record = _read_pieces(run_dir, notes)
+    return replace(record, controls=_read_controls(run_dir, controls, notes))
+
+
+def _read_pieces(run_dir: Path, notes: list[str]) -> RunRecord:
+    def piece(name: str, read: Callable[[Path], T], empty: T, what: str) -> T:
+        path = run_dir / name
+        if not path.exists():
+            notes.append(f"{name} is missing: {what}")
+            return empty
+        try:
+            return read(path)
+        except (OSError, UnicodeDecodeError, msgspec.DecodeError, MathPPOError) as error:
+            notes.append(f"{name} cannot be read: {what} ({error})")
+            return empty
+
+    pretraining, iterations = piece("metrics.jsonl", read_rows, ([], []), "no curve of training is drawn")
+    evaluations = piece("evaluations", lambda path: _read_evaluations(path, notes), [], "no held-out curve is drawn")
+    summary = piece("summary.json", _read_summary, Summary(), "before and after are taken from the evaluations")
+    return RunRecord(
+        name=run_dir.resolve().name,
+        config=piece("config.toml", _read_text, "", "the settings are not shown"),
+        manifest=piece("manifest.json", _read_text, "", "the versions are not shown"),
+        summary=_filled(summary, evaluations),
+        pretraining=pretraining,
+        iterations=iterations,
+        evaluations=evaluations,
+        views=piece(VIEWS_FILE, read_views, [], "no rollout is shown"),
+        controls=[],
+        notes=notes,
+    )
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _read_summary(path: Path) -> Summary:
+    return msgspec.json.decode(path.read_bytes(), type=Summary)
+
+
+def _read_evaluations(folder: Path, notes: list[str]) -> list[Evaluation]:
+    evaluations = []
+    for path in sorted(folder.glob("*/*.json")):
+        try:
+            evaluations.append(msgspec.json.decode(path.read_bytes(), type=Evaluation))
+        except (OSError, msgspec.DecodeError, MathPPOError) as error:
+            notes.append(f"evaluations/{path.parent.name}/{path.name} cannot be read: it is left out ({error})")
+    return evaluations
+
+
+def _read_controls(run_dir: Path, given: Sequence[Path], notes: list[str]) -> list[RunRecord]:
+    """`controls.json` maps a label to a run directory, relative to the run's own."""
+    labelled: dict[str, Path] = {}
+    listed = run_dir / "controls.json"
+    if listed.exists():
+        try:
+            names: Mapping[str, str] = msgspec.json.decode(listed.read_bytes(), type=dict[str, str])
+            labelled |= {label: run_dir / path for label, path in names.items()}
+        except (OSError, msgspec.DecodeError) as error:
+            notes.append(f"controls.json cannot be read: no control is drawn ({error})")
+    labelled |= {path.resolve().name: path for path in given}
+    records = []
+    for label, path in labelled.items():
+        if not path.is_dir():
+            notes.append(f"control {label!r} is missing: expected a run directory at {path}")
+            continue
+        if path.resolve() != run_dir.resolve():
+            records.append(replace(_read_pieces(path, []), name=label))
+    return records
+
+
+def _filled(summary: Summary, evaluations: list[Evaluation]) -> Summary:
+    """Take what the summary does not say from the first and the last evaluation."""
+
+    def standing(mode: Mode, *, last: bool) -> Standing | None:
+        of_mode = sorted((e for e in evaluations if e.mode is mode), key=lambda e: e.policy_step)
+        if not of_mode or (last and len(of_mode) < 2):
+            return None
+        return _standing(of_mode[-1 if last else 0].overall)
+
+    first, final = summary.warmstart, summary.final
+    return Summary(
+        warmstart=Standings(
+            greedy=first.greedy or standing(Mode.GREEDY, last=False),
+            sampled=first.sampled or standing(Mode.SAMPLED, last=False),
+        ),
+        final=Standings(
+            greedy=final.greedy or standing(Mode.GREEDY, last=True),
+            sampled=final.sampled or standing(Mode.SAMPLED, last=True),
+        ),
+        wall_s=summary.wall_s,
+    )
+
+
+def _standing(row: EvaluationRow) -> Standing:
+    return Standing(
+        accuracy=row.accuracy,
+        low=row.low,
+        high=row.high,
+        truncated_share=row.truncated_share,
+        no_answer_share=row.no_answer_share,
+        n=row.num_samples,
+    )
