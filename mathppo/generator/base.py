@@ -1,6 +1,7 @@
 """What every engine is asked and what it answers.
 
-Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and HTTP engines implement the same protocol.
+Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and HTTP engines implement the same
+protocol.
 
 Touches: nothing.
 """

@@ -18,6 +18,7 @@ from mathppo.generator.slots import AppendCache, RowCache, SlotCache
 
 _REFILL_SHARE = 4  # waiting rows are prefilled when 1/4 of the slots are free: a prefill costs about what a step does
 _STEPS_PER_LOOK = 8  # on an accelerator, steps between two looks at what was sampled: each look waits for the device
+_STEPS_PER_LOOK_CPU = 1
 
 
 @dataclass(slots=True)
@@ -29,10 +30,12 @@ class Row:
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     stopped: bool = False
+    finished: bool = False
 
     @property
-    def finished(self) -> bool:
-        return self.stopped or len(self.ids) == self.budget
+    def length(self) -> int:
+        """Tokens of prompt and completion."""
+        return len(self.request.prompt_ids) + len(self.ids)
 
 
 class Caller(Protocol):
@@ -60,7 +63,7 @@ class Flight:
         self._sampling = sampling
         self._num_slots = num_slots
         self._stop = frozenset(sampling.stop_token_ids)
-        self._look_every = 1 if caller.device.type == "cpu" else _STEPS_PER_LOOK
+        self._look_every = _STEPS_PER_LOOK_CPU if caller.device.type == "cpu" else _STEPS_PER_LOOK
         # Longest first, taken from the end of the list: like lengths share a prefill, and memory peaks at once.
         self._waiting = sorted(rows, key=lambda row: len(row.request.prompt_ids))
         self._rows: list[Row] = []
@@ -69,6 +72,8 @@ class Flight:
         self._last_ids = torch.zeros(num_slots, dtype=torch.long, device=device)
         self._positions = torch.zeros(num_slots, dtype=torch.long, device=device)  # of the last id
         self._counts = torch.zeros(num_slots, dtype=torch.long, device=device)  # ids sampled
+        self._longest = 0  # row, in tokens
+        self._shortest_budget = 0  # left of any row, in tokens
         self._points: Tensor | None = None
         if sampling.temperature > 0:
             self._points = torch.zeros(num_slots, longest, dtype=torch.float64, device=device)
@@ -106,10 +111,13 @@ class Flight:
         # Samples of one problem share their prompt, so it is read once.
         prompts = list(dict.fromkeys(row.request.prompt_ids for row in new))
         place = {prompt: i for i, prompt in enumerate(prompts)}
-        source = torch.tensor([place[row.request.prompt_ids] for row in new], device=device)
+        source = None
+        if len(prompts) < len(new):
+            source = torch.tensor([place[row.request.prompt_ids] for row in new], device=device)
         ids, mask = (tensor.to(device) for tensor in _left_padded(prompts))
         prefilled = self._caller.new_cache()
-        logits = self._caller(ids, mask, (mask.cumsum(dim=1) - 1).clamp_(min=0), prefilled)[source]
+        logits = self._caller(ids, mask, (mask.cumsum(dim=1) - 1).clamp_(min=0), prefilled)
+        logits = logits if source is None else logits[source]
 
         lengths = [len(row.request.prompt_ids) for row in new]
         if not self._caller.takes_slots:
@@ -118,7 +126,7 @@ class Flight:
             if self._cache is None:
                 self._cache = SlotCache(self._caller.cache_type, self._num_slots, self._caller.dtype)
             assert isinstance(self._cache, SlotCache)
-            self._cache.join(prefilled, source, lengths)
+            self._cache.join(prefilled, source, lengths, max(row.budget for row in new))
         self._rows.extend(new)
         slots = slice(first, first + len(new))
         self._positions[slots] = torch.tensor(lengths, device=device) - 1
@@ -135,13 +143,14 @@ class Flight:
         assert self._cache is not None
         n = len(self._rows)
         live = slice(0, n)
-        steps = min(self._look_every, *(row.budget - len(row.ids) for row in self._rows))
-        longest = max(len(row.request.prompt_ids) + len(row.ids) for row in self._rows)
+        steps = min(self._look_every, self._shortest_budget)
         drawn = []
         for step in range(steps):
-            mask = self._cache.open_column(longest + step)
+            mask = self._cache.open_column(self._longest + step)
             logits = self._caller(self._last_ids[:n, None], mask, self._positions[:n, None], self._cache.cache)
             drawn.append(self._draw(logits, live))
+        self._longest += steps
+        self._shortest_budget -= steps
         return self._record(self._rows, drawn)
 
     def _draw(self, logits: Tensor, slots: slice) -> tuple[Tensor, Tensor]:
@@ -170,11 +179,15 @@ class Flight:
                     raise BrokenInvariant(_non_finite(row, logprob))
                 row.ids.append(token)
                 row.logprobs.append(logprob)
-                row.stopped = token in self._stop
-                if row.finished:
+                if token in self._stop or len(row.ids) == row.budget:
+                    row.stopped = token in self._stop
+                    row.finished = True
                     finished.append(row)
         if finished:
             self._drop_finished()
+        if finished or rows is not self._rows:
+            self._longest = max((row.length for row in self._rows), default=0)
+            self._shortest_budget = min((row.budget - len(row.ids) for row in self._rows), default=0)
         return finished
 
     def _drop_finished(self) -> None:

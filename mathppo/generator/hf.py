@@ -28,7 +28,7 @@ class HFGenerator:
     """A `Generator` over a transformers causal LM.
 
     Args:
-        model: the policy; shared with whoever trains it, or a copy. Used in eval mode, its mode restored after each step.
+        model: the policy, shared with whoever trains it or a copy; run in eval mode, its mode put back before a yield.
         tokenizer: only decodes completions for their text.
         policy_step: number of updates that the weights have seen.
         max_batch_size: most rows in flight; None = as many as `max_batch_tokens` allows.
@@ -78,9 +78,10 @@ class HFGenerator:
             raise BadCheckpoint(f"{folder}: expected a checkpoint folder with config.json, got none; {remedy}")
         local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         try:
-            model, loading = AutoModelForCausalLM.from_pretrained(
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **local
             )
+            model, loading = loaded
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
         except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             reason = " ".join(str(error).split())
@@ -151,6 +152,12 @@ class HFGenerator:
         """Let go of the model; its weights are freed unless someone else holds them."""
         self._forward = None
         self._weights_version += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _caller(self) -> "ModelCaller":
         if self._forward is None:
@@ -270,10 +277,10 @@ def _checked_budgets(
                 f"{where}: expected prompt ids in 0..{vocab_size - 1}, got {bad}; tokenize with this model's tokenizer"
             )
         room = sampling.max_new_tokens if context_length is None else context_length - len(prompt)
-        if room < 1:
+        if context_length is not None and room < 1:
             raise BadInput(
-                f"{where}: expected a prompt of at most {context_length} - 1 tokens (the model's context, with room for "
-                f"one new token), got {len(prompt)}; shorten the prompt or use a model with a longer context"
+                f"{where}: expected a prompt of at most {context_length - 1} tokens (the context is {context_length} "
+                f"and one new token needs room), got {len(prompt)}; shorten it or use a model with a longer context"
             )
         budgets.append(min(sampling.max_new_tokens, room))
     return budgets

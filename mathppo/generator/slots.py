@@ -93,29 +93,35 @@ class SlotCache:
         self.cache: Any = None
         self._cache_type = cache_type
 
-    def join(self, prefilled: Any, source: Tensor, lengths: list[int]) -> None:
+    def join(self, prefilled: Any, source: Tensor | None, lengths: list[int], room: int) -> None:
         """Add rows after the live ones.
 
         Args:
             prefilled: a cache whose layers hold `keys` and `values` [U, heads, P, head size], left-padded.
-            source: [m], the prefilled row of each new row.
+            source: [m], the prefilled row of each new row; None = each its own.
             lengths: [m] tokens of each new row.
+            room: most columns that are going to be opened, for the size of the first buffers.
         """
         width = prefilled.layers[0].keys.shape[2]
         if not self.layers:
-            self._build(prefilled, width)
+            self._build(prefilled, width, room)
         elif width > self.end:
             self._rebuild(width)
-        first, last = self.rows, self.rows + len(lengths)
+        first, last, end = self.rows, self.rows + len(lengths), self.end
+        old_start = self.start if first else end
+        self.start = min(old_start, end - width)
         for layer, new in zip(self.layers, prefilled.layers, strict=True):
-            layer.keys[first:last, :, self.end - width : self.end] = new.keys[source]
-            layer.values[first:last, :, self.end - width : self.end] = new.values[source]
+            for buffer, states in ((layer.keys, new.keys), (layer.values, new.values)):
+                buffer[first:last, :, end - width : end] = states if source is None else states[source]
+                # A masked column still enters attention as 0 * value, so it has to hold finite numbers.
+                buffer[first:last, :, self.start : end - width] = 0
+                buffer[:first, :, self.start : old_start] = 0
         columns = torch.arange(self.mask.shape[-1], device=self.mask.device)
-        starts = self.end - torch.tensor(lengths, device=self.mask.device)
-        unseen = columns < starts[:, None]
-        self.mask[first:last, 0, 0] = unseen * torch.finfo(self.dtype).min
+        unseen = columns < end - torch.tensor(lengths, device=self.mask.device)[:, None]
+        self.mask[first:last, 0, 0] = self.mask.new_zeros(unseen.shape).masked_fill_(
+            unseen, torch.finfo(self.dtype).min
+        )
         self.rows = last
-        self.start = min(self.start, self.end - max(lengths)) if first else self.end - max(lengths)
 
     def open_column(self, longest: int) -> Tensor:
         self.start = max(self.start, self.end + 1 - longest)
@@ -135,13 +141,13 @@ class SlotCache:
             self.mask[into] = self.mask[origin]
         self.rows = len(order)
 
-    def _build(self, prefilled: Any, width: int) -> None:
-        columns = width + _SLACK_COLUMNS
-        # Zeros, not empty: a masked column still enters attention as 0 * value, and 0 * NaN is NaN.
+    def _build(self, prefilled: Any, width: int, room: int) -> None:
+        columns = width + min(room, _SLACK_COLUMNS)
         for new in prefilled.layers:
-            shape = (self.num_slots, new.keys.shape[1], columns, new.keys.shape[3])
-            values = new.values.new_zeros((*shape[:3], new.values.shape[3]))
-            self.layers.append(SlotLayer(self, new.keys.new_zeros(shape), values))
+            buffers = (
+                old.new_empty(self.num_slots, old.shape[1], columns, old.shape[3]) for old in (new.keys, new.values)
+            )
+            self.layers.append(SlotLayer(self, *buffers))
         self.mask = torch.zeros(self.num_slots, 1, 1, columns, dtype=self.dtype, device=self.layers[0].keys.device)
         self.cache = self._cache_type(layers=self.layers)
         self.end = width
@@ -153,13 +159,13 @@ class SlotCache:
         columns = end + max(_SLACK_COLUMNS, end // 4)
 
         def moved(old: Tensor) -> Tensor:
-            new = old.new_zeros((*old.shape[:2], columns, old.shape[3]))
+            new = old.new_empty(*old.shape[:2], columns, old.shape[3])
             new[: self.rows, :, end - live : end] = old[: self.rows, :, self.start : self.end]
             return new
 
         for layer in self.layers:
             layer.keys, layer.values = moved(layer.keys), moved(layer.values)
-        mask = self.mask.new_zeros((*self.mask.shape[:3], columns))
+        mask = self.mask.new_zeros(*self.mask.shape[:3], columns)
         mask[..., : end - live] = torch.finfo(self.dtype).min
         mask[: self.rows, ..., end - live : end] = self.mask[: self.rows, ..., self.start : self.end]
         self.mask, self.start, self.end = mask, end - live, end
@@ -170,16 +176,18 @@ class AppendCache:
 
     Args:
         cache: prefilled, with `batch_select_indices`.
-        source: [m], the prefilled row of each row.
+        source: [m], the prefilled row of each row; None = each its own.
         mask: [U, P] 1 = a token of the prompt.
     """
 
     can_join = False
 
-    def __init__(self, cache: Any, source: Tensor, mask: Tensor) -> None:
+    def __init__(self, cache: Any, source: Tensor | None, mask: Tensor) -> None:
         self.cache = cache
-        self.mask = mask[source]
-        self.cache.batch_select_indices(source)
+        self.mask = mask
+        if source is not None:
+            self.mask = mask[source]
+            self.cache.batch_select_indices(source)
 
     def open_column(self, longest: int) -> Tensor:
         self.mask = torch.nn.functional.pad(self.mask, (0, 1), value=1)
