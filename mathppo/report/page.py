@@ -27,7 +27,7 @@ from mathppo.report.views import RolloutView, choose_views
 from mathppo.store import write_file
 
 NUM_ROLLOUTS = 24
-"""Rollouts shown in full."""
+"""Rollouts shown in full, unless asked for more."""
 
 _FOLDER = Path(__file__).parent / "page"
 
@@ -41,22 +41,23 @@ class Row:
     standing: Standing
 
 
-def write_report(run_dir: Path, *, controls: Sequence[Path] = ()) -> Path:
+def write_report(run_dir: Path, *, controls: Sequence[Path] = (), num_rollouts: int = NUM_ROLLOUTS) -> Path:
     """Write `report.html` into a run directory; pieces that are missing leave their section out with a note.
 
     Args:
         run_dir: as `mathppo train` writes it.
         controls: other run directories to draw beside it.
+        num_rollouts: rollouts shown in full, at most; chosen across verdicts and across the run.
 
     Returns:
         The page's path.
     """
     path = run_dir / "report.html"
-    write_file(path, render(read_run(run_dir, controls=controls)))
+    write_file(path, render(read_run(run_dir, controls=controls), num_rollouts=num_rollouts))
     return path
 
 
-def render(run: RunRecord) -> str:
+def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
     """Render a run's page; the same run gives the same text."""
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "viewer.js"))
     environment = jinja2.Environment(
@@ -64,7 +65,7 @@ def render(run: RunRecord) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {"percent": percent, "share": share, "number": number, "duration": duration}
-    views = choose_views(run.views, NUM_ROLLOUTS)
+    views = choose_views(run.views, num_rollouts)
     draw = (
         sections.learning,
         sections.breakdown,
