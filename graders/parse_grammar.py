@@ -1,0 +1,283 @@
+r"""Tokens to tree: a precedence parser for the mathematics that answers are written in.
+
+    listing    items joined by , ; and or
+    relation   chains of = < ≤ ∈ ...
+    setwise    ∪ ∩ ∖            ratio  a : b
+    sum        + - ±            product  * / and juxtaposition
+    factor     powers, postfix ! % °, then an atom
+
+Each token is read once and nesting is bounded, so parsing is linear. Nothing is computed here.
+
+Touches: nothing.
+"""
+
+import re
+
+from graders.parse_atoms import AtomReader
+from graders.parse_tokens import ParseError, Token
+from graders.tree import Apply, Interval, List, Name, Node, Number, Quantity, Ratio, Relation, Tuple
+
+_RELATION_SIGNS = frozenset("= < > ≤ ≥ ≠ ≈ ∈ ≡ ≅ ∼ ⊂ ⊆ ∝ ∉ ⊥ ∥".split())
+_SET_SIGNS = {"∪": "union", "∩": "intersection", "∖": "difference"}
+_FACTOR_STARTS = frozenset({"number", "name", "func", "open", "command", "word", "begin"})
+_CLOSERS = {"(": ")]", "[": "])", "\\{": ("\\}",), "⌊": "⌋", "⌈": "⌉", "⟨": "⟩"}
+_DIGITS = re.compile(r"\d+")
+
+
+class Grammar(AtomReader):
+    """A parser over one list of tokens; `AtomReader` supplies what stands between operators."""
+
+    def whole(self) -> Node:
+        """The tree of all the tokens.
+
+        Raises:
+            ParseError: something is left over, or nothing is there.
+        """
+        node = self.listing()
+        if self.peek().kind != "stop":
+            raise self.error(f"expected the end of the answer, got {self.peek().text!r}")
+        return node
+
+    def listing(self) -> Node:
+        """Relations joined by separators; a single one stands for itself."""
+        with self.nested():
+            items = [self.relation()]
+            words: set[str] = set()
+            while self._separator(words):
+                items.append(self.relation())
+        if len(items) == 1:
+            return items[0]
+        if "or" in words:
+            return Apply("or", tuple(items))
+        return Apply("and", tuple(items)) if "and" in words else List(tuple(items))
+
+    def _separator(self, words: set[str]) -> bool:
+        token = self.peek()
+        found = False
+        while token.kind == "op" and token.text in (",", ";", "and", "or", "&&"):
+            found = True
+            if token.text in ("and", "or"):
+                words.add(token.text)
+            self.advance()
+            token = self.peek()
+        return found
+
+    def relation(self) -> Node:
+        terms, signs = [self.setwise()], []
+        while (token := self.peek()).kind == "op" and token.text in _RELATION_SIGNS:
+            self.advance()
+            signs.append(token.text)
+            terms.append(self.setwise())
+        return Relation(tuple(signs), tuple(terms)) if signs else terms[0]
+
+    def setwise(self) -> Node:
+        left = self.ratio()
+        while True:
+            token = self.peek()
+            plain_union = token.text in ("U", "u") and token.kind == "name" and self.peek(1).kind == "open"
+            if not (token.kind == "op" and token.text in _SET_SIGNS) and not (plain_union and self.after_close()):
+                return left
+            self.advance()
+            left = Apply(_SET_SIGNS.get(token.text, "union"), (left, self.ratio()))
+
+    def ratio(self) -> Node:
+        items = [self.sum()]
+        while self.peek()[:2] == ("op", ":") and not self.in_builder:
+            self.advance()
+            items.append(self.sum())
+        return Ratio(tuple(items)) if len(items) > 1 else items[0]
+
+    def sum(self) -> Node:
+        terms: list[Node] = []
+        token = self.peek()
+        sign = ""
+        if token.kind == "op" and token.text in "+-±∓":
+            sign = token.text
+            self.advance()
+        first = self.product()
+        terms.append(_signed(sign, first))
+        while (token := self.peek()).kind == "op" and token.text in ("+", "-", "±", "∓"):
+            self.advance()
+            term = self.product()
+            if token.text in "±∓":
+                left = terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
+                terms = [Apply("pm" if token.text == "±" else "mp", (left, term))]
+            else:
+                terms.append(_signed(token.text, term))
+        return terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
+
+    def product(self) -> Node:
+        factors = [self.signed_factor()]
+        while True:
+            token = self.peek()
+            if token.kind == "op" and token.text in ("*", "/", "mod"):
+                self.advance()
+                right = self.signed_factor()
+                if token.text == "*":
+                    factors.append(right)
+                else:
+                    left = factors[0] if len(factors) == 1 else Apply("*", tuple(factors))
+                    factors = [Apply(token.text, (left, right))]
+            elif self.starts_factor(token):
+                factors.append(self._juxtaposed(factors, token))
+            else:
+                return factors[0] if len(factors) == 1 else Apply("*", tuple(factors))
+
+    def _juxtaposed(self, factors: list[Node], token: Token) -> Node:
+        """The next factor of an implicit product; `3 1/2` and `3\\frac12` are mixed numbers."""
+        previous = factors[-1]
+        if isinstance(previous, Number):
+            whole = _DIGITS.fullmatch(previous.text) is not None
+            if token.kind == "number":
+                return self._plain_mixed(factors, whole)
+            if whole and token.text in ("frac", "dfrac", "tfrac", "cfrac"):
+                fraction = self.signed_factor()
+                if _is_proper(fraction):
+                    factors.pop()
+                    return Apply("+", (previous, fraction))
+                return fraction
+        elif token.kind == "number" and not (isinstance(previous, Apply) and previous.op in "/+call"):
+            if not self.after_close() and not isinstance(previous, Name):
+                raise self.error("expected an operator between two numbers")
+        return self.signed_factor()
+
+    def _plain_mixed(self, factors: list[Node], whole: bool) -> Node:
+        top, slash, bottom = self.peek(), self.peek(1), self.peek(2)
+        written = whole and slash[:2] == ("op", "/") and bottom.kind == "number"
+        fraction = Apply("/", (Number(top.text), Number(bottom.text)))
+        if not (written and top.spaced and _is_proper(fraction)):
+            raise self.error("expected an operator between two numbers")
+        for _ in range(3):
+            self.advance()
+        return Apply("+", (factors.pop(), fraction))
+
+    def starts_factor(self, token: Token) -> bool:
+        if token.kind == "group":
+            return token.text == "{"
+        if token.kind == "op":
+            return token.text in ("|", "‖") and not self.in_bars and not self.in_builder
+        if token.kind == "name" and token.text in "Uu" and self.after_close() and self.peek(1).kind == "open":
+            return False
+        return token.kind in _FACTOR_STARTS
+
+    def signed_factor(self) -> Node:
+        token = self.peek()
+        if token.kind == "op" and token.text in ("-", "+"):
+            with self.nested():
+                self.advance()
+                return _signed(token.text, self.signed_factor())
+        return self.factor()
+
+    def factor(self) -> Node:
+        """An atom with its postfix signs and powers."""
+        base = self.postfix(self.atom())
+        while self.peek()[:2] == ("op", "^"):
+            self.advance()
+            exponent = self.exponent()
+            if exponent == Name("degree"):
+                base = self.degrees(base)
+            elif isinstance(exponent, Name) and exponent.text in ("prime", "star", "dagger"):
+                base = Name(f"{base.text}{exponent.text}") if isinstance(base, Name) else Apply("prime", (base,))
+            else:
+                base = Apply("^", (base, exponent))
+            base = self.postfix(base)
+        return base
+
+    def exponent(self) -> Node:
+        token = self.peek()
+        if token[:2] == ("op", "∘") or token[:2] == ("op", "°"):
+            self.advance()
+            return Name("degree")
+        if token.kind == "op" and token.text == "'":
+            self.advance()
+            return Name("prime")
+        if token.kind == "op" and token.text in ("+", "-"):
+            with self.nested():
+                self.advance()
+                return _signed(token.text, self.exponent())
+        with self.nested():
+            if token[:2] == ("group", "{"):
+                return self.group()
+            base = self.postfix(self.atom())
+            if self.peek()[:2] == ("op", "^"):
+                self.advance()
+                return Apply("^", (base, self.exponent()))
+            return base
+
+    def postfix(self, node: Node) -> Node:
+        while (token := self.peek()).kind == "op":
+            if token.text == "!":
+                self.advance()
+                double = self.peek()[:2] == ("op", "!") and not self.peek().spaced
+                if double:
+                    self.advance()
+                node = Apply("double_factorial" if double else "factorial", (node,))
+            elif token.text == "%":
+                self.advance()
+                node = Quantity(node, "%")
+            elif token.text in "°∘" and not isinstance(node, Quantity):
+                self.advance()
+                node = self.degrees(node)
+            else:
+                break
+        return node
+
+    def degrees(self, node: Node) -> Node:
+        """Degrees, with the minutes and seconds of arc that may follow."""
+        total = node
+        for sign, scale in (("'", "60"), ("''", "3600")):
+            token, after = self.peek(), self.peek(1)
+            if token.kind != "number" or after[:2] != ("op", sign):
+                break
+            self.advance()
+            self.advance()
+            total = Apply("+", (total, Apply("/", (Number(token.text), Number(scale)))))
+        return Quantity(total, "degree")
+
+    def bracket(self) -> Node:
+        """What stands in brackets: a grouping, a tuple, an interval or a set."""
+        opening = self.peek().text
+        self.advance()
+        if opening == "\\{":
+            return self.braces()
+        with self.plain():
+            if self.peek().kind == "close":
+                raise self.error("expected something inside the brackets")
+            node = self.listing()
+        closing = self.peek()
+        if closing.kind != "close" or closing.text not in _CLOSERS[opening]:
+            raise self.error(f"expected a bracket that closes {opening!r}, got {closing.text!r}")
+        self.advance()
+        if opening in "⌊⌈":
+            return Apply("floor" if opening == "⌊" else "ceil", (node,))
+        items = node.items if isinstance(node, List) else (node,)
+        if opening == "⟨":
+            return Tuple(items)
+        square, round_ = opening == "[", closing.text == ")"
+        if len(items) == 2 and (square or not round_):
+            return Interval(items[0], items[1], square, not round_)
+        if len(items) == 1 and (square == round_):
+            raise self.error("expected two ends in a half-open interval")
+        return Tuple(items) if len(items) > 1 else node
+
+
+def _signed(sign: str, node: Node) -> Node:
+    if sign == "-":
+        return Apply("neg", (node,))
+    if sign in ("±", "∓"):
+        return Apply("pm" if sign == "±" else "mp", (Number("0"), node))
+    return node
+
+
+def _is_proper(node: Node) -> bool:
+    """Whether the node is a fraction of plain integers below one."""
+    if not (isinstance(node, Apply) and node.op == "/"):
+        return False
+    top, bottom = node.args
+    return (
+        isinstance(top, Number)
+        and isinstance(bottom, Number)
+        and _DIGITS.fullmatch(top.text) is not None
+        and _DIGITS.fullmatch(bottom.text) is not None
+        and (len(top.text), top.text) < (len(bottom.text), bottom.text)
+    )

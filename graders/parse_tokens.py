@@ -1,0 +1,246 @@
+r"""Text to tokens: LaTeX, plain and Python-style mathematics in one pass, linear in the length of the text.
+
+A token is `(kind, text, at, spaced)`. Kinds: `number name word func text op open close group command begin end stop`,
+where `group` is a LaTeX brace, `open` and `close` the brackets that a reader sees, `begin` and `end` an environment.
+
+Touches: nothing.
+"""
+
+import re
+from typing import NamedTuple
+
+from graders.errors import GraderError
+from graders.parse_words import BRACKETS, CONNECTIVES, CONSTANTS, FUNCTIONS, GREEK, LATEX_FUNCTIONS, OPERATORS, RELATIONS
+
+from graders.units import is_unit
+
+
+class ParseError(GraderError):
+    """Text that is not an answer in any notation known here; says where it stopped making sense."""
+
+    def __init__(self, message: str, at: int) -> None:
+        super().__init__(f"answer text, character {at}: {message}")
+        self.at = at
+
+
+class Token(NamedTuple):
+    """One lexeme; `at` is its position in the normalised text and `spaced` whether space stands before it."""
+
+    kind: str
+    text: str
+    at: int
+    spaced: bool
+
+
+_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n", strict=True))
+_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
+_FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5"}
+_FRACTIONS |= {"⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
+_GREEK_LETTERS = dict(
+    zip("αβγδεζηθικλμνξορστυφχψω", sorted(GREEK & set("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda "
+        "mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split()), key="alpha beta gamma delta epsilon zeta eta"
+        " theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split().index), strict=True)
+)  # fmt: skip
+_PLAIN = {
+    **{"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": "*", "·": "*", "⋅": "*", "∗": "*", "∙": "*", "•": "*"},
+    **{"÷": "/", "∕": "/", "⁄": "/", "≦": "≤", "≧": "≥", "⩽": "≤", "⩾": "≥", "，": ", ", "：": ":", "；": ";", "（": "("},
+    **{"）": ")", "［": "[", "］": "]", "｛": "\\{", "｝": "\\}", "＝": "=", "．": ".", "％": "%", "′": "'", "’": "'"},
+    **{"″": "''", "“": '"', "”": '"', "º": "°", "˚": "°", "\u00a0": " ", "\u2009": "\\,", "\u202f": "\\,", "\u200b": ""},
+    **{"\u2061": "", "\u2062": "*", "√": "\\sqrt ", "∛": "\\cbrt ", "π": "\\pi ", "∞": "\\infty ", "ℝ": "\\mathbb{R}"},
+    **{"∅": "\\emptyset ", "⌊": "\\lfloor ", "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ", "ℤ": "\\mathbb{Z}"},
+    **{"⟨": "\\langle ", "⟩": "\\rangle ", "…": "\\dots ", "⋯": "\\dots ", "∣": "\\mid ", "≅": "\\cong ", "ℕ": "\\mathbb{N}"},
+    **{"∑": "\\sum ", "∏": "\\prod ", "∠": "\\angle ", "△": "\\triangle ", "∧": " and ", "∨": " or ", "\ufeff": ""},
+    **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS.items()},
+    **{"Δ": "\\Delta ", "Ω": "\\Omega ", "Σ": "\\Sigma ", "Φ": "\\Phi ", "Θ": "\\Theta ", "ϕ": "\\phi ", "ℓ": "\\ell "},
+    **{letter: f"\\frac{{{fraction[0]}}}{{{fraction[2]}}}" for letter, fraction in _FRACTIONS.items()},
+}
+_UNICODE = str.maketrans(_PLAIN)
+_SUPERSCRIPT_RUN = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
+_SUBSCRIPT_RUN = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
+
+_GAP = r"(?:,|\{,\}|,\\!\s?|\\,|\\[ ;:]|~|\s)"
+_EXPONENT = r"(?:[eE][+-]?\d+(?![\d.]))?"
+_REPEAT = r"(?:\\(?:overline|bar|dot)\s*\{?\d+\}?|\(\d+\)(?![\d(]))"
+_NUMBER_DEEP = re.compile(rf"(?:\d+(?:(?:\{{,\}}|,\\!\s?)\d{{3}}(?!\d))*(?:\.\d*)?|\.\d+){_EXPONENT}")
+_NUMBER_TOP = re.compile(rf"\d{{1,3}}(?:{_GAP}\d{{3}}(?!\d))+(?:\.\d+)?{_EXPONENT}")
+_NUMBER_REPEATING = re.compile(rf"\d*\.\d*{_REPEAT}")
+_SKIP = re.compile(
+    r"(?:\s|\\[,;:!> ]|~|\$|\\[()\[\]]|\\(?:left|right|middle)\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?|q?quad|"
+    r"displaystyle|textstyle|limits|nolimits|mathop|strut|thinspace|boxed|fbox|hfill|large|Large|rm|bf|it)(?![A-Za-z])"
+    r"|\\(?:hspace|vspace|phantom|label|tag)\*?\s*\{[^{}]*\}|\*\*(?=\s*\Z)|&(?=\s*[=<>]))+"
+)
+_WRAPPER = re.compile(
+    r"\\(text(?:bf|rm|it|sf|tt|normal|up|sc)?|mbox|hbox|mathrm|mathsf|mathit|mathbf|mathtt|boldsymbol|bm|pmb|"
+    r"operatorname\*?|mathbb|mathcal|mathscr|mathfrak|Bbb|bold|emph|underline|mathnormal)(?![A-Za-z])\s*(\{?)"
+)
+_ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{\s*([A-Za-z]+)\*?\s*\}(?:\s*\{[lcr|@ ]*\}(?=.))?")
+_COMMAND = re.compile(r"\\([A-Za-z]+)\*?|\\(.)", re.DOTALL)
+_WORD = re.compile(r"(?:(?:np|numpy|math|sympy|sp|cmath)\.(?=[a-z]))?[A-Za-z]+\d*(?=\()|[A-Za-z]+")
+_OPERATOR = re.compile(r"\*\*|<=|>=|!=|==|=<|=>|\+-|\+/-|->|''|&&|\|\||.", re.DOTALL)
+_SYNONYMS = {"**": "^", "<=": "≤", ">=": "≥", "!=": "≠", "==": "=", "=<": "≤", "+-": "±", "+/-": "±", "||": "‖", "~": "∼"}
+_TEXT_WRAPPERS = frozenset({"text", "mbox", "hbox", "textbf", "textrm", "textit", "textsf", "textnormal", "emph", "textup"})
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+MAX_TOKENS = 4_000
+
+
+def normalise(text: str) -> str:
+    """The text with every Unicode spelling of a mathematical sign replaced by one ASCII or LaTeX spelling."""
+    if text.isascii():
+        return text
+    text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_SUPERSCRIPTS[c] for c in run.group()) + "}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + "".join(_SUBSCRIPTS[c] for c in run.group()) + "}", text)
+    return text.translate(_UNICODE)
+
+
+def tokenize(text: str, max_digits: int) -> list[Token]:
+    """The tokens of normalised text, closed by one of kind `stop`.
+
+    Raises:
+        ParseError: a numeral is too long, there are too many tokens, or a wrapper is not closed.
+    """
+    tokens: list[Token] = []
+    at, end, depth = 0, len(text), 0
+    while at < end:
+        skip = _SKIP.match(text, at)
+        spaced = skip is not None
+        if skip is not None:
+            at = skip.end()
+            if at >= end:
+                break
+        at = _next_token(text, at, spaced, depth, max_digits, tokens)
+        if len(tokens) > MAX_TOKENS:
+            raise ParseError(f"expected at most {MAX_TOKENS} tokens", at)
+        if tokens and tokens[-1].at >= 0:
+            depth += {"open": 1, "close": -1}.get(tokens[-1].kind, 0)
+    tokens.append(Token("stop", "", end, False))
+    return tokens
+
+
+def _next_token(text: str, at: int, spaced: bool, depth: int, max_digits: int, tokens: list[Token]) -> int:
+    """Append the token that begins at `at` and say where it ends."""
+    char = text[at]
+    if char.isdigit() or (char == "." and text[at + 1 : at + 2].isdigit()) or text.startswith(".\\overline", at):
+        return _number(text, at, spaced, depth, max_digits, tokens)
+    if char == "\\":
+        wrapper = _WRAPPER.match(text, at)
+        if wrapper is not None:
+            return _wrapped(text, wrapper, spaced, max_digits, tokens)
+        environment = _ENVIRONMENT.match(text, at)
+        if environment is not None:
+            tokens.append(Token(environment.group(1), environment.group(2), at, spaced))
+            return environment.end()
+        return _command(text, at, spaced, tokens)
+    if char.isalpha():
+        word = _WORD.match(text, at)
+        if word is None:
+            tokens.append(Token("text", char, at, spaced))
+            return at + 1
+        tokens.append(_word_token(word.group(), at, spaced))
+        return word.end()
+    if char in "{}":
+        tokens.append(Token("group", char, at, spaced))
+    elif char in "([":
+        tokens.append(Token("open", char, at, spaced))
+    elif char in ")]":
+        tokens.append(Token("close", char, at, spaced))
+    else:
+        match = _OPERATOR.match(text, at)
+        sign = match.group() if match else char
+        tokens.append(Token("op", _SYNONYMS.get(sign, sign), at, spaced))
+        return at + len(sign)
+    return at + 1
+
+
+def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, tokens: list[Token]) -> int:
+    match = _NUMBER_REPEATING.match(text, at)
+    if match is not None:
+        written = re.sub(r"\\[a-z]+\s*\{?(\d+)\}?", r"(\1)", match.group())
+    else:
+        match = (_NUMBER_TOP.match(text, at) if depth == 0 else None) or _NUMBER_DEEP.match(text, at)
+        if match is None:
+            raise ParseError(f"expected a numeral, got {text[at : at + 10]!r}", at)
+        written = re.sub(r"\{,\}|,\\!\s?|\\[,;: ]|\s|~", "", match.group()).lower()
+    if len(written) > max_digits:
+        raise ParseError(f"expected a numeral of at most {max_digits} digits, got {len(written)}", at)
+    tokens.append(Token("number", written, at, spaced))
+    return match.end()
+
+
+def _word_token(word: str, at: int, spaced: bool) -> Token:
+    bare = word.rpartition(".")[2]
+    if bare in FUNCTIONS:
+        return Token("func", FUNCTIONS[bare], at, spaced)
+    if bare in CONSTANTS:
+        return Token("name", CONSTANTS[bare], at, spaced)
+    if bare.lower() in CONNECTIVES:
+        return Token("op", bare.lower(), at, spaced)
+    if bare in GREEK and len(bare) > 2:
+        return Token("name", bare, at, spaced)
+    return Token("name" if len(bare) == 1 else "word", bare, at, spaced)
+
+
+def _command(text: str, at: int, spaced: bool, tokens: list[Token]) -> int:
+    match = _COMMAND.match(text, at)
+    if match is None:
+        raise ParseError("expected a command after the backslash", at)
+    name, sign = match.group(1), match.group(2)
+    if name is None:
+        bracket = sign in "{}"
+        kind = ("open" if sign == "{" else "close") if bracket else "op"
+        tokens.append(Token(kind, "\\" + sign if sign in "{}\\|" else sign, at, spaced))
+        return match.end()
+    if name in BRACKETS:
+        tokens.append(Token("close" if name[0] == "r" else "open", BRACKETS[name], at, spaced))
+    elif name in LATEX_FUNCTIONS:
+        tokens.append(Token("func", FUNCTIONS[name], at, spaced))
+    elif name in CONSTANTS:
+        tokens.append(Token("name", CONSTANTS[name], at, spaced))
+    elif name in RELATIONS or name in OPERATORS:
+        tokens.append(Token("op", RELATIONS.get(name) or OPERATORS[name], at, spaced))
+    elif name in GREEK:
+        tokens.append(Token("name", name, at, spaced))
+    else:
+        tokens.append(Token("command", name, at, spaced))
+    return match.end()
+
+
+def _wrapped(text: str, wrapper: re.Match[str], spaced: bool, max_digits: int, tokens: list[Token]) -> int:
+    r"""`\text{...}` and its kin: words become one text token, anything else is read as if it stood bare."""
+    at, name = wrapper.start(), wrapper.group(1)
+    if not wrapper.group(2):
+        return wrapper.end()
+    close = matching_brace(text, wrapper.end() - 1)
+    content = text[wrapper.end() : close]
+    bare = content.strip().strip("~").strip()
+    after_value = bool(tokens) and (tokens[-1].kind in ("number", "close") or tokens[-1].text in ("}", "pi"))
+    if name in ("mathbb", "Bbb"):
+        tokens.append(Token("name", f"bb {bare}", at, spaced))
+    elif bare.lower().strip(" ,") in CONNECTIVES:
+        tokens.append(Token("op", bare.lower().strip(" ,"), at, spaced))
+    elif bare.isalpha() and len(bare) == 1 and (name == "mathrm" or name in _TEXT_WRAPPERS):
+        tokens.append(Token("text" if after_value else "name", bare, at, spaced))
+    elif after_value and is_unit(bare):
+        tokens.append(Token("text", bare, at, spaced))
+    elif bare.isalpha() and len(bare) > 1:
+        token = _word_token(bare, at, spaced)
+        tokens.append(Token("text", bare, at, spaced) if token.kind == "word" else token)
+    elif name in _TEXT_WRAPPERS and re.search(r"[A-Za-z]{2}", bare) and not re.search(r"\\(?!\W)|\$", bare):
+        tokens.append(Token("text", bare, at, spaced))
+    else:
+        inner = tokenize(content, max_digits)[:-1]
+        tokens.extend(Token(token.kind, token.text, -1, token.spaced) for token in inner)
+    return close + 1
+
+
+def matching_brace(text: str, at: int) -> int:
+    """The position of the `}` that closes the `{` at `at`.
+
+    Raises:
+        ParseError: there is none.
+    """
+    depth = 0
+    for match in _BRACE.finditer(text, at):
+        depth += {"{": 1, "}": -1}.get(match.group(), 0)
+        if depth == 0:
+            return match.start()
+    raise ParseError("expected a closing brace", at)
