@@ -97,6 +97,11 @@ class HFGenerator:
         return cls(model.to(device), tokenizer, **options)
 
     @property
+    def tokenizer(self) -> Any:
+        """The policy's tokenizer."""
+        return self._tokenizer
+
+    @property
     def policy_step(self) -> int:
         """Number of updates that the weights have seen."""
         return self._policy_step

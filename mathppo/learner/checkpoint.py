@@ -103,6 +103,14 @@ def policy_folder(path: Path) -> Path:
     return path / "policy" if (path / HEADER).is_file() else path
 
 
+def weights_id(path: Path) -> str:
+    """Give an identity of a policy's weights: the sha256 of its safetensors files, by name."""
+    files = sorted(policy_folder(path).glob("*.safetensors"))
+    if not files:
+        raise BadCheckpoint(f"{path}: expected a folder with *.safetensors, found none")
+    return store.fingerprint(files={file.name: _hash(file) for file in files})
+
+
 def load_optimizers(path: Path) -> dict[str, Tensor]:
     """Load the flat optimizer state; empty where the checkpoint holds none."""
     return load_file(path / OPTIMIZERS) if (path / OPTIMIZERS).is_file() else {}

@@ -1,0 +1,222 @@
+"""What each verb of `mathppo` does: read artefacts, call a stage, say what came out.
+
+Touches: artefacts, through the stages; standard output.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+from rich.console import Console
+
+from mathppo import conformance, doctor, store
+from mathppo.config import Config
+from mathppo.errors import BadArtefact, BadInput
+from mathppo.evaluate.metrics import Evaluation, Mode
+from mathppo.generator.hf import HFGenerator
+from mathppo.learner import checkpoint, diagnostics, models
+from mathppo.pipeline.evaluate import evaluate_policy
+from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
+from mathppo.pipeline.prepare import prepare
+from mathppo.pipeline.stages import (
+    choose_problems,
+    make_requests,
+    open_pool,
+    sampling_of,
+    write_rollouts,
+    write_scored,
+)
+from mathppo.pipeline.train import train
+from mathppo.pipeline.warmstart import warmstart
+from mathppo.problems import load_held_out
+from mathppo.progress import Reporter
+from mathppo.records import Problem
+from mathppo.report import terminal_table, write_report
+from mathppo.seeds import derive_seed
+
+
+def _train(options: argparse.Namespace) -> int:
+    reporter = Reporter()
+    run = train(_configured(options), options.run_dir, reporter)
+    print_table(run.root)
+    print(f"report: {run.root / 'report.html'}")
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    prepare(_configured(options), options.out, Reporter())
+    print(f"{options.out}/train and {options.out}/held_out")
+    return 0
+
+
+def _warmstart(options: argparse.Namespace) -> int:
+    problems = store.read_artefact(options.problems, store.PROBLEMS)
+    warmstart(_configured(options), problems, options.out, Reporter())
+    print(options.out)
+    return 0
+
+
+def _generate(options: argparse.Namespace) -> int:
+    config = _configured(options)
+    engine, step = _engine(options.checkpoint, config)
+    problems = choose_problems(
+        store.read_artefact(options.problems, store.PROBLEMS),
+        step,
+        config.generator.prompts_per_iteration,
+        derive_seed(config.run.seed, "train"),
+    )
+    requests = make_requests(
+        problems,
+        engine.tokenizer,
+        config,
+        samples=config.generator.samples_per_prompt,
+        purpose="train",
+        iteration=step,
+    )
+    sampling = sampling_of(config, engine.tokenizer)
+    made_from = store.fingerprint(
+        weights=checkpoint.weights_id(options.checkpoint), requests=requests, sampling=sampling
+    )
+    rollouts = write_rollouts(engine, requests, sampling, options.out, made_from=made_from, reporter=Reporter())
+    truncated = sum(rollout.truncated for rollout in rollouts) / len(rollouts)
+    print(f"{options.out}: {len(rollouts)} rollouts of step {step}, {truncated:.1%} truncated")
+    return 0
+
+
+def _grade(options: argparse.Namespace) -> int:
+    config = _configured(options)
+    rollouts = store.read_artefact(options.rollouts, store.ROLLOUTS)
+    problems = store.read_artefact(options.problems, store.PROBLEMS)
+    made_from = store.fingerprint(
+        rollouts=store.read_header(options.rollouts, store.ROLLOUTS).sha256,
+        problems=store.read_header(options.problems, store.PROBLEMS).sha256,
+        settings=[config.grader, config.reward, config.learner.truncation, config.generator.max_new_tokens],
+    )
+    by_id = {problem.id: problem for problem in problems}
+    with open_pool(config) as pool:
+        scored = write_scored(pool, rollouts, by_id, config, options.out, made_from=made_from, reporter=Reporter())
+    row = diagnostics.of_rollouts(scored)
+    print(f"{options.out}: {len(scored)} verdicts, accuracy {row.get('accuracy', 0.0):.3f}")
+    return 0
+
+
+def _learn(options: argparse.Namespace) -> int:
+    config, reporter = _configured(options), Reporter()
+    if (options.out / checkpoint.HEADER).is_file():
+        raise BadArtefact(f"{options.out}: expected no checkpoint yet, found one; choose another --out")
+    scored = store.read_artefact(options.scored, store.SCORED)
+    learner, tokenizer = open_learner(config, options.checkpoint), models.load_tokenizer(options.checkpoint / "policy")
+    steps = {item.rollout.policy_step for item in scored}
+    if steps != {learner.step}:
+        raise BadInput(
+            f"{options.scored}: expected rollouts of step {learner.step}, that of {options.checkpoint}, got those of "
+            f"{sorted(steps)}; give the checkpoint that sampled them"
+        )
+    if options.critic_rollouts is not None:
+        rollouts = store.read_artefact(options.critic_rollouts, store.SCORED)
+        log = options.out.with_name(f"{options.out.name}.critic_pretraining.jsonl")
+        pretrain_critic(learner, rollouts, config, tokenizer, log, reporter)
+    metrics = learn(learner, scored, config, tokenizer)
+    learner.save(options.out, tokenizer)
+    print(json.dumps({"step": learner.step, **metrics}))
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    config, reporter = _configured(options), Reporter()
+    problems = _held_out(options, config)
+    engine, step = _engine(options.checkpoint, config)
+    with open_pool(config) as pool:
+        for mode in Mode:
+            evaluation = evaluate_policy(
+                engine,
+                engine.tokenizer,
+                pool,
+                problems[: config.evaluate.num_problems_final or None],
+                config,
+                options.out,
+                mode=mode,
+                policy_step=step,
+                weights=checkpoint.weights_id(options.checkpoint),
+                reporter=reporter,
+            )
+            print(describe(evaluation))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    if options.terminal:
+        print_table(options.run_dir)
+    else:
+        print(write_report(options.run_dir, controls=options.control))
+    return 0
+
+
+def _conformance(options: argparse.Namespace) -> int:
+    rows = conformance.run(options.kind, options.spec)
+    for row in rows:
+        print(f"{'pass' if row.passed else 'FAIL'}  {row.name}  {row.detail}  [{row.issue}]")
+    return 0 if all(row.passed for row in rows) else 1
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    return doctor.examine(as_json=options.json)
+
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
+    {
+        "train": _train,
+        "prepare": _prepare,
+        "warmstart": _warmstart,
+        "generate": _generate,
+        "grade": _grade,
+        "learn": _learn,
+        "evaluate": _evaluate,
+        "report": _report,
+        "conformance": _conformance,
+        "doctor": _doctor,
+    }
+)
+
+
+def print_table(run_dir: Path) -> None:
+    """Print the table of before and after on standard output."""
+    Console(width=None).print(terminal_table(run_dir))
+
+
+def describe(evaluation: Evaluation) -> str:
+    """Give one line with an evaluation's accuracy, interval, and the shares that explain it."""
+    row = evaluation.overall
+    accuracy = "none graded" if row.accuracy is None else f"{row.accuracy:.3f} [{row.low:.3f}, {row.high:.3f}]"
+    return (
+        f"{evaluation.name} step {evaluation.policy_step} {evaluation.mode}: accuracy {accuracy}, "
+        f"{row.num_problems} problems x {evaluation.samples_per_problem}, truncated {row.truncated_share:.1%}, "
+        f"no answer {row.no_answer_share:.1%}, grader error {row.error_share:.1%}"
+    )
+
+
+def _configured(options: argparse.Namespace) -> Config:
+    """Give the command's configuration, and set up torch as it says."""
+    config: Config = options.config
+    models.quiet()
+    if config.run.num_threads:
+        torch.set_num_threads(config.run.num_threads)
+    return config
+
+
+def _engine(path: Path, config: Config) -> tuple[HFGenerator, int]:
+    """Load an engine and the step of its policy from a checkpoint or a Hugging Face folder."""
+    step = checkpoint.checkpoint_step(path)
+    engine = HFGenerator.from_pretrained(
+        checkpoint.policy_folder(path), policy_step=step, max_batch_size=config.generator.max_batch_size
+    )
+    return engine, step
+
+
+def _held_out(options: argparse.Namespace, config: Config) -> list[Problem]:
+    if options.problems is not None:
+        return store.read_artefact(options.problems, store.PROBLEMS)
+    return load_held_out(config.problems.held_out)
