@@ -46,6 +46,9 @@ OUR_WORDS = {
 }
 """Other projects' words, and the word here; adapters speak the others' language."""
 
+WARM = ("graders/sandbox/pool",)
+"""Files that may keep state in the module: the one-call `grade` keeps its pool for the next call."""
+
 OF_ONE_MACHINE = re.compile(
     r"(?<![\w.])/(?:home|root|Users|opt|srv|mnt|work|workspace|content)/[\w.-]"
     r"|(?:pypi|pythonhosted|npmjs|pytorch)\.org/(?:simple|packages|whl)"
@@ -184,7 +187,7 @@ def test_broad_excepts_stand_at_the_sandbox_edge_only() -> None:
         for node in ast.walk(tree):
             if not isinstance(node, ast.ExceptHandler):
                 continue
-            passes_on = any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
+            passes_on = any(isinstance(inner, ast.Raise) and (not inner.exc or inner.cause) for inner in ast.walk(node))
             if (node.type is None or ast.unparse(node.type) in ("Exception", "BaseException")) and not passes_on:
                 yield node.lineno, "except " + (ast.unparse(node.type) if node.type else "")
 
@@ -202,4 +205,4 @@ def test_modules_share_no_state() -> None:
                     yield node.lineno, target
         yield from ((n.lineno, f"global {', '.join(n.names)}") for n in ast.walk(tree) if isinstance(n, ast.Global))
 
-    refuse(find(shared, sources()), "expected no mutable state at module level")
+    refuse(find(shared, sources(), except_in=WARM), "expected no mutable state at module level")

@@ -13,7 +13,7 @@ from source_tree import files as files_in
 
 NOTHING_ELSE = {
     "mathppo/ppo/": {"torch", "jaxtyping", "mathppo.ppo", "mathppo.errors"},
-    "graders/": {"msgspec", "sympy", "graders"},
+    "graders/": {"msgspec", "mpmath", "sympy", "graders"},
     "tests/oracles": {"numpy", "scipy", "torch"},
 }
 """Files by the beginning of their name, and all they may import besides the standard library."""
@@ -23,6 +23,7 @@ NOT_FOR_TENSOR_MATHS = {
 }
 
 ONLY_HERE = {
+    "mpmath": ("graders/equivalence/digits", "graders/equivalence/symbolic"),
     "sympy": ("graders/equivalence/symbolic",),
     "subprocess": ("graders/sandbox/",),
     "multiprocessing": ("graders/sandbox/",),

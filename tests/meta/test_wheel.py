@@ -31,7 +31,7 @@ def test_the_wheel_holds_the_held_out_sets(wheel: zipfile.ZipFile) -> None:
     names = _tree(ROOT / "data" / "held_out")
     assert names
     for name in names:
-        assert wheel.read(f"mathppo/problems/held_out/{name}") == (ROOT / "data" / "held_out" / name).read_bytes()
+        assert wheel.read(f"mathppo/held_out/{name}") == (ROOT / "data" / "held_out" / name).read_bytes()
 
 
 def test_the_wheel_holds_the_recipes(wheel: zipfile.ZipFile) -> None:
