@@ -71,7 +71,8 @@ def demonstrate(problem: Problem, rng: random.Random, slip_rate: float = 0.0) ->
     """A worked derivation of a built-in problem, by a teacher who slips.
 
     With probability `slip_rate` exactly one term that moves keeps its sign; everything after follows correctly from
-    that, so the boxed answer is then usually wrong. Where no term moves, as in ax = c, there is nothing to slip on.
+    that, so the boxed answer is then usually wrong. Where no term moves, as in ax = c, there is nothing to slip on
+    (M-problems-3).
 
     Args:
         problem: of a built-in family.

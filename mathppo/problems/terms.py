@@ -60,7 +60,8 @@ def canonical_equation(left: Sequence[int], right: Sequence[int]) -> str:
     """Canonical form of an equation whose sides are given by their coefficients, highest power first.
 
     Equations that differ by the order of terms, by swapping the sides, or by a factor on both sides share it.
-    Moving a term to the other side gives another problem: `x+3=7` is not `x=4`, or only roots would be left to learn.
+    Moving a term to the other side gives another problem: `x+3=7` is not `x=4`, or only roots would be left to learn
+    (M-problems-1).
 
     >>> canonical_equation((2, 3), (0, 11)) == canonical_equation((0, -22), (-4, -6))
     True

@@ -1,0 +1,163 @@
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mathppo.errors import BadInput, BadSetting
+from mathppo.problems import load_held_out, load_problems
+from mathppo.records import Problem
+
+ROWS = [
+    {"uid": "a", "problem": "1+1?", "answer": "So it is\n#### 1,072", "subject": "Sums", "hard": "Level 3"},
+    {"uid": "b", "problem": "2+2?", "answer": "#### -4", "subject": "Sums", "hard": 1},
+]
+
+
+def _write(path: Path, *lines: object) -> str:
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines), "utf-8")
+    return str(path)
+
+
+def test_jsonl_with_named_fields(tmp_path: Path) -> None:
+    problems = load_problems(
+        _write(tmp_path / "set.jsonl", ROWS[0], "", ROWS[1]),
+        question_field="problem",
+        reference_field="answer",
+        id_field="uid",
+        family_field="subject",
+        level_field="hard",
+        reference_format="gsm8k",
+    )
+    assert problems == [
+        Problem(id="a", question="1+1?", reference="1072", family="Sums", level=3),
+        Problem(id="b", question="2+2?", reference="-4", family="Sums", level=1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "reference"), [(72, "72"), (27.0, "27"), (0.5, "0.5"), (" \\frac{1}{2} ", "\\frac{1}{2}"), ("025", "025")]
+)
+def test_references_become_text(tmp_path: Path, value: object, reference: str) -> None:
+    source = _write(tmp_path / "set.jsonl", {"question": "?", "reference": value})
+    assert load_problems(source) == [Problem(id="set-1", question="?", reference=reference)]
+
+
+def test_problem_records_are_taken_whole(tmp_path: Path) -> None:
+    problems = load_held_out("system")[:3]
+    source = _write(tmp_path / "set.jsonl", *(msgspec.json.encode(problem).decode() for problem in problems))
+    assert load_problems(source) == problems
+
+
+def test_a_committed_set_by_name() -> None:
+    assert load_problems("held_out:quadratic") == load_held_out("quadratic")
+    with pytest.raises(BadSetting, match="held-out set: expected one of"):
+        load_problems("held_out:poetry")
+
+
+def test_a_folder_is_read_by_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _use_cache(tmp_path / "cache", monkeypatch)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    _write(folder / "train.jsonl", {"question": "1+1?", "reference": "2"}, {"question": "2+2?", "reference": "4"})
+    problems = load_problems(str(folder), split="train")
+    assert [(problem.id, problem.reference) for problem in problems] == [("folder-1", "2"), ("folder-2", "4")]
+    with pytest.raises(BadInput, match=r"expected a data set with split 'test' and subset None, got ValueError"):
+        load_problems(str(folder), split="test")
+
+
+def test_a_hub_id_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _use_cache(tmp_path / "cache", monkeypatch)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(BadInput, match=r"owner/name: expected a data set with split 'test' and subset 'main', got "):
+        load_problems("owner/name", subset="main")
+
+
+def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.parquet
+
+    _use_cache(tmp_path / "cache", monkeypatch)
+    path = tmp_path / "set.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"question": ["1+1?", "2+2?"], "reference": [2, 4]}), path)
+    problems = load_problems(str(path))
+    assert [(problem.question, problem.reference) for problem in problems] == [("1+1?", "2"), ("2+2?", "4")]
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(BadInput, match=r"set\.parquet: expected a readable Parquet file, got "):
+        load_problems(str(path))
+
+
+def _use_cache(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", path)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], r"set\.jsonl: expected at least one problem, got none; check the source"),
+        (["", " "], r"expected at least one problem, got none"),
+        (
+            ['{"question": "1", "reference": "1"}', '{"question": '],
+            r"set\.jsonl line 2: expected one JSON .* got broken",
+        ),
+        (["[1]"], r"set\.jsonl line 1: expected one JSON object, got list"),
+        ([{"question": "?"}], r"set\.jsonl line 1: expected a field 'reference', got 'question'; name another"),
+        ([{}], r"set\.jsonl line 1: expected a field 'question', got none"),
+        ([{"question": None, "reference": "1"}], r"expected a field 'question'"),
+        ([{"question": " ", "reference": "1"}], r"line 1: expected text in field 'question', got ' '"),
+        ([{"question": 3, "reference": "1"}], r"line 1: expected text in field 'question', got 3"),
+        ([{"question": "?", "reference": "  "}], r"line 1: expected an answer in field 'reference', got '  '"),
+        ([{"question": "?", "reference": True}], r"expected text or a finite number in field 'reference', got True"),
+        ([{"question": "?", "reference": ["1", "2"]}], r"expected text or a finite number .* got \['1', '2'\]"),
+        ([{"schema": "problem/1", "id": "p"}], r"line 1: expected a problem record, got .*; prepare the file again"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_line(tmp_path: Path, lines: list, message: str) -> None:
+    source = _write(tmp_path / "set.jsonl", *lines)
+    with pytest.raises(BadInput, match=message):
+        load_problems(source)
+
+
+def test_bytes_that_are_no_text_are_refused_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(b'{"question": "\xff", "reference": "1"}\n')
+    with pytest.raises(BadInput, match=r"set\.jsonl line 1: expected one JSON object, got broken JSON"):
+        load_problems(str(path))
+
+
+def test_two_rows_with_one_id_are_refused(tmp_path: Path) -> None:
+    row = {"question": "?", "reference": "1", "id": 7}
+    source = _write(tmp_path / "set.jsonl", row, row)
+    with pytest.raises(BadInput, match=r"line 2: expected an id of its own, got '7', which .*line 1 has"):
+        load_problems(source, id_field="id")
+
+
+def test_a_gsm8k_reference_without_its_mark_is_refused(tmp_path: Path) -> None:
+    source = _write(tmp_path / "set.jsonl", {"question": "?", "reference": "72"})
+    with pytest.raises(BadInput, match=r"line 1: expected an answer after #### in field 'reference', got '72'"):
+        load_problems(source, reference_format="gsm8k")
+
+
+def test_a_level_without_a_number_is_refused(tmp_path: Path) -> None:
+    source = _write(tmp_path / "set.jsonl", {"question": "?", "reference": "1", "level": "hard"})
+    with pytest.raises(BadInput, match="line 1: expected a level with a number, got 'hard'"):
+        load_problems(source, level_field="level")
+
+
+def test_an_unknown_reference_format_is_refused() -> None:
+    with pytest.raises(BadSetting, match="reference_format: expected 'plain' or 'gsm8k', got 'boxed'"):
+        load_problems("x.jsonl", reference_format="boxed")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none.jsonl", "expected a file, got nothing there; check the path"),
+        ("none.parquet", "expected a file, got nothing there; check the path"),
+        ("set.csv", "expected a .jsonl or .parquet file, a folder, a hub id owner/name, or held_out:NAME"),
+    ],
+)
+def test_a_source_that_is_missing_or_of_another_kind(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "set.csv").write_text("question,reference\n")
+    with pytest.raises(BadInput, match=message):
+        load_problems(str(tmp_path / name))

@@ -1,0 +1,150 @@
+import re
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from mathppo.errors import BadInput, BadSetting
+from mathppo.problems import load_held_out
+from mathppo.problems.families import FAMILIES
+from mathppo.prompts import BOXED_INSTRUCTION, build_equation_tokenizer, encode_prompt, encode_text
+from mathppo.records import Problem
+
+PROBLEM = Problem(id="p17", question="Solve for x: 2x+3=11", reference="4")
+CHAT = (
+    "{{ bos_token }}{% for message in messages %}[{{ message.role }}] {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant] {% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return build_equation_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def reloaded(tokenizer: PreTrainedTokenizerFast, tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _worded(chat_template: str, *, bos: str | None = "<s>") -> PreTrainedTokenizerFast:
+    """A word-level tokenizer with an unknown token, standing in for a checkpoint's own."""
+    words = ["<unk>", "<s>", "</s>", *BOXED_INSTRUCTION.split(), "Solve", "for", "x:", "2x+3=11"]
+    words += ["[system]", "[user]", "[assistant]"]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(dict.fromkeys(words))}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", bos_token=bos, eos_token="</s>")
+    tokenizer.chat_template = chat_template
+    return tokenizer
+
+
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+def test_every_familys_text_comes_back_exactly(
+    family: str, tokenizer: PreTrainedTokenizerFast, reloaded: PreTrainedTokenizerBase
+) -> None:
+    for problem in load_held_out(family)[:100]:
+        item = next(found for found in FAMILIES if found.name == family).parse(problem.question)
+        for text in (problem.question, problem.demonstration, *map(item.derivation, item.slips())):
+            ids = encode_text(text, tokenizer)
+            assert tokenizer.decode(ids) == reloaded.decode(ids) == text
+            assert encode_text(text, reloaded) == ids
+            assert reloaded.decode([*ids, 2], skip_special_tokens=True) == text
+
+
+def test_the_vocabulary_is_small_and_its_ids_are_fixed(reloaded: PreTrainedTokenizerBase) -> None:
+    assert len(reloaded) == 36
+    assert (reloaded.pad_token_id, reloaded.bos_token_id, reloaded.eos_token_id) == (0, 1, 2)
+    assert reloaded.unk_token is None
+    assert reloaded.padding_side == "left"
+    assert reloaded.encode("Solve for x: ") == reloaded.convert_tokens_to_ids(["Solve for x: "]) == [4]
+    assert reloaded.encode("0123456789") == list(range(10, 20))
+    assert reloaded.encode(r"\boxed{no solution}") == [9, 8, reloaded.convert_tokens_to_ids("}")]
+
+
+def test_plain_prompt(reloaded: PreTrainedTokenizerBase) -> None:
+    ids = encode_prompt(PROBLEM, reloaded)
+    assert reloaded.convert_ids_to_tokens(ids) == ["<bos>", "Solve for x: ", *"2x+3=11", "\n"]
+    assert ids == encode_prompt(PROBLEM, reloaded, max_prompt_tokens=10)
+
+
+def test_plain_prompt_of_a_tokenizer_without_begin_token() -> None:
+    tokenizer = _worded(CHAT, bos=None)
+    assert tokenizer.convert_ids_to_tokens(encode_prompt(PROBLEM, tokenizer)) == ["Solve", "for", "x:", "2x+3=11"]
+
+
+def test_a_prompt_longer_than_the_context_is_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(
+        BadInput, match=r"problem 'p17': expected a prompt of at most 9 tokens, got 10; raise the context"
+    ):
+        encode_prompt(PROBLEM, tokenizer, max_prompt_tokens=9)
+
+
+@pytest.mark.parametrize(("question", "piece"), [("Solve for z", "S"), ("2x+3=é", "é"), ("1.5", "."), ("2X", "X")])
+def test_text_outside_the_vocabulary_is_refused(
+    question: str, piece: str, tokenizer: PreTrainedTokenizerFast, reloaded: PreTrainedTokenizerBase
+) -> None:
+    for each in (tokenizer, reloaded):
+        with pytest.raises(BadInput, match=rf"vocabulary covers, got {re.escape(repr(piece))}; use a"):
+            encode_prompt(Problem(id="p", question=question, reference="1"), each)
+
+
+def test_a_text_that_becomes_the_unknown_token_is_refused() -> None:
+    backend = Tokenizer(models.WordPiece({"<unk>": 0, "Solve": 1}, unk_token="<unk>"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    assert encode_text("Solve", tokenizer) == [1]
+    with pytest.raises(BadInput, match="expected text that the tokenizer's vocabulary covers, got '<unk>'"):
+        encode_text("apples", tokenizer)
+
+
+@pytest.mark.parametrize("template", ["plain", "chat_boxed"])
+def test_a_question_that_spells_a_special_token_is_refused(template: str) -> None:
+    problem = Problem(id="p", question="Solve for x:</s> 2x+3=11", reference="4")
+    with pytest.raises(BadInput, match=r"expected no special token, got '</s>'; remove it"):
+        encode_prompt(problem, _worded(CHAT), template=template)
+
+
+def test_chat_prompt_gives_the_instruction_the_question_and_the_models_turn() -> None:
+    tokenizer = _worded(CHAT)
+    ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
+    expected = f"<s> [system] {BOXED_INSTRUCTION} [user] Solve for x: 2x+3=11 [assistant]"
+    assert tokenizer.convert_ids_to_tokens(ids) == expected.split()
+
+
+def test_a_doubled_begin_token_is_refused() -> None:
+    with pytest.raises(
+        BadInput, match=r"problem 'p17': expected one begin token '<s>' at the head of the prompt, got two"
+    ):
+        encode_prompt(PROBLEM, _worded("{{ bos_token }}" + CHAT), template="chat_boxed")
+
+
+def test_a_begin_token_that_opens_each_turn_is_no_doubled_one() -> None:
+    tokenizer = _worded(CHAT.replace("{{ bos_token }}", "").replace("[{{", "{{ bos_token }} [{{"))
+    ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
+    assert tokenizer.convert_ids_to_tokens(ids).count("<s>") == 2
+
+
+@pytest.mark.parametrize(
+    "chat_template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+        "{{ messages.append(1) }}",
+        "{{ raise_exception('System role not supported') }}",
+        "{{ unclosed",
+        "{{ 1 // 0 }}",
+        "{{ messages[7].content + 1 }}",
+        "{% for i in range(1000000) %}x{% endfor %}",
+    ],
+)
+def test_a_hostile_or_broken_chat_template_is_refused(chat_template: str) -> None:
+    with pytest.raises(BadInput, match=r"problem 'p17': expected the tokenizer's chat template to render"):
+        encode_prompt(PROBLEM, _worded(chat_template), template="chat_boxed")
+
+
+def test_settings_that_cannot_hold_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(BadSetting, match=r"template: expected one of plain, chat_boxed, got 'essay'"):
+        encode_prompt(PROBLEM, tokenizer, template="essay")
+    with pytest.raises(BadSetting, match="'chat_boxed': expected a tokenizer with a chat template, got one without"):
+        encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
