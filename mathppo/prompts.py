@@ -37,8 +37,8 @@ _CHARACTERS: Final = "0123456789xy+-*/=(),;{}^\n "
 def build_equation_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of the built-in families: one token a character, one for each instruction and worded answer.
 
-    It has no unknown token: text outside its alphabet is refused (M-prompts-1). Decoding gives back the encoded text exactly.
-    Saved with `save_pretrained`, it loads anywhere with `AutoTokenizer`.
+    It has no unknown token: text outside its alphabet is refused (M-prompts-1). Decoding gives back the encoded text
+    exactly. Saved with `save_pretrained`, it loads anywhere with `AutoTokenizer`.
     """
     tokens = (*_SPECIAL, *_PHRASES, *_CHARACTERS)
     backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}))

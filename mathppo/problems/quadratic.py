@@ -55,7 +55,8 @@ class Quadratic:
         roots = self._roots(slip)
         moved = self._moved(slip)
         lines = [f"{_side(moved)}=0"] if any(self.right) else []
-        factors = sorted(("x" if not root else f"({_factor(root)})" for root in _doubled(roots)), key=lambda text: text != "x")
+        factors = ["x" if root == 0 else f"({_factor(root)})" for root in _doubled(roots)]
+        factors.sort(key=lambda text: text != "x")  # x(x-3), never (x-3)x
         common = gcd(*moved) if moved[0] > 0 else -gcd(*moved)
         lines.append(f"{'' if common == 1 else '-' if common == -1 else common}{''.join(factors)}=0")
         if slip and slip.startswith("root"):
