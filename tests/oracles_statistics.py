@@ -40,3 +40,18 @@ def bootstrap_shares(num_correct: list[int], num_samples: list[int], num_resampl
         chosen = [source.randrange(len(num_correct)) for _ in num_correct]
         shares.append(sum(num_correct[i] for i in chosen) / sum(num_samples[i] for i in chosen))
     return sorted(shares)
+
+
+def share_of_choices(num_correct: int, num_samples: int, k: int, needed: int) -> float:
+    """Look at every choice of k of the samples and count those that hold at least `needed` right ones."""
+    samples = [True] * num_correct + [False] * (num_samples - num_correct)
+    choices = list(itertools.combinations(samples, k))
+    return sum(sum(choice) >= needed for choice in choices) / len(choices)
+
+
+def sign_flip_by_enumeration(differences: list[float]) -> float:
+    """Look at every way to swap the two sides, problem by problem."""
+    observed = abs(math.fsum(differences))
+    sums = [math.fsum(d * s for d, s in zip(differences, signs, strict=True))
+            for signs in itertools.product((1, -1), repeat=len(differences))]  # fmt: skip
+    return sum(abs(total) >= observed - 1e-9 for total in sums) / len(sums)

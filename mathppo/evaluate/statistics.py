@@ -7,6 +7,8 @@ Touches: nothing.
 """
 
 import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -154,9 +156,7 @@ def pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int) -> NDArray
     [0.0, 0.5, 1.0]
     """
     correct, samples = _check_counts(num_correct, num_samples)
-    if k < 1 or (len(samples) and samples.min() < k):
-        fewest = int(samples.min()) if len(samples) else 0
-        raise BadInput(f"pass@k: expected 1 <= k <= samples of every problem ({fewest}), got k = {k}; sample more")
+    _check_k(samples, k)
     pairs, where = np.unique(np.stack([correct, samples], axis=1), axis=0, return_inverse=True)
     estimates = [
         1.0 if n - c < k else 1.0 - float(np.prod(1.0 - k / np.arange(n - c + 1, n + 1))) for c, n in pairs.tolist()
@@ -186,6 +186,74 @@ def avg_at_n(num_correct: ArrayLike, num_samples: ArrayLike) -> float:
     return float(np.mean(correct / samples))
 
 
+def g_pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int, threshold: float) -> NDArray[np.float64]:
+    """Chance, problem by problem, that at least a `threshold` share of k samples is right: stability, not luck.
+
+    The sum over j from ceil(threshold k) to k of C(c, j) C(n - c, k - j) / C(n, k), where at least one must be right.
+
+    Args:
+        num_correct: [N] c of each problem.
+        num_samples: [N] n of each problem, each at least k.
+        k: at least 1.
+        threshold: in [0, 1]; 0 gives pass@k, 1 the chance that all k are right.
+
+    Returns:
+        [N] estimates within [0, 1].
+
+    Raises:
+        BadInput: counts or a threshold out of range, or fewer than k samples of a problem.
+
+    Source:
+        J. Liu et al., "Are your LLMs capable of stable reasoning?" (2024), the definition of G-Pass@k,
+        https://arxiv.org/abs/2412.13147
+
+    >>> g_pass_at_k([2], [4], 2, 1.0).tolist()
+    [0.16666666666666666]
+    """
+    correct, samples = _check_counts(num_correct, num_samples)
+    _check_k(samples, k)
+    if not 0 <= threshold <= 1:
+        raise BadInput(f"G-Pass@k: expected a threshold in [0, 1], got {threshold}")
+    # 0.1 * 30 is 3.0000000000000004 in floating point, and must need 3 right samples, not 4.
+    needed = max(1, math.ceil(threshold * k - 1e-9))
+    return np.array(
+        [
+            sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(needed, k + 1)) / math.comb(n, k)
+            for c, n in zip(correct.tolist(), samples.tolist(), strict=True)
+        ]
+    )
+
+
+def majority(groups: Sequence[Hashable | None], is_correct: Sequence[bool]) -> float:
+    """Score one problem by its most frequent answer; answers that tie share the vote.
+
+    Args:
+        groups: of each sample, the class of equivalent answers it fell into; None where it gave no answer: no vote.
+        is_correct: of each sample.
+
+    Returns:
+        The share of the winning classes that are correct; 0 where nobody voted.
+
+    Raises:
+        BadInput: lengths that differ, or a class that is both right and wrong.
+
+    Source:
+        X. Wang et al., "Self-consistency improves chain of thought reasoning" (2022), https://arxiv.org/abs/2203.11171
+
+    >>> majority(["7", "7", "5", "5", None], [True, True, False, False, False])
+    0.5
+    """
+    if len(groups) != len(is_correct):
+        raise BadInput(f"majority: expected as many answers as verdicts ({len(is_correct)}), got {len(groups)}")
+    right: dict[Hashable, bool] = {}
+    for group, correct in zip(groups, is_correct, strict=True):
+        if group is not None and right.setdefault(group, correct) != correct:
+            raise BadInput(f"majority: expected one verdict for answers that are equivalent, got two for {group!r}")
+    votes = Counter(group for group in groups if group is not None)
+    winners = [group for group, count in votes.items() if count == max(votes.values())]
+    return sum(right[group] for group in winners) / len(winners) if winners else 0.0
+
+
 def _check_counts(num_correct: ArrayLike, num_samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     correct, samples = np.asarray(num_correct), np.asarray(num_samples)
     if correct.shape != samples.shape or correct.ndim != 1:
@@ -198,6 +266,12 @@ def _check_counts(num_correct: ArrayLike, num_samples: ArrayLike) -> tuple[NDArr
         i = int(bad[0])
         raise BadInput(f"counts: expected 0 <= right <= all samples, got {correct[i]} of {samples[i]} at problem {i}")
     return whole[0], whole[1]
+
+
+def _check_k(samples: NDArray[np.int64], k: int) -> None:
+    fewest = int(samples.min()) if len(samples) else k
+    if not 1 <= k <= fewest:
+        raise BadInput(f"pass@k: expected 1 <= k <= samples of every problem ({fewest}), got k = {k}; sample more")
 
 
 def _check_confidence(confidence: float) -> float:

@@ -54,13 +54,14 @@ class Summary(msgspec.Struct, frozen=True):
 
     @property
     def total_wall_s(self) -> float | None:
-        """Seconds of the whole run: the entry `total` or `all`, else the sum of the stages."""
+        """Seconds of the whole run: the entry `total`, or the sum of the stages where that is more.
+
+        A run that was killed and went on counts its earlier iterations in the stages only.
+        """
         if not isinstance(self.wall_s, dict):
             return self.wall_s
-        for name in ("total", "all"):
-            if name in self.wall_s:
-                return self.wall_s[name]
-        return sum(self.wall_s.values()) if self.wall_s else None
+        stages = sum(seconds for name, seconds in self.wall_s.items() if name != "total")
+        return max(self.wall_s.get("total", 0.0), stages) or None
 
 
 @dataclass(frozen=True)

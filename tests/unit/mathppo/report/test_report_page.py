@@ -192,7 +192,14 @@ def test_headlines_say_what_happened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("wall", "total"),
-    [(98.5, 98.5), ({"a": 1.0, "b": 2.0}, 3.0), ({"a": 1.0, "all": 9.0}, 9.0), ({}, None), (None, None)],
+    [
+        (98.5, 98.5),
+        ({"a": 1.0, "b": 2.0}, 3.0),
+        ({"a": 1.0, "total": 9.0}, 9.0),
+        ({"a": 7.0, "total": 6.0}, 7.0),
+        ({}, None),
+        (None, None),
+    ],
 )
 def test_wall_time_of_any_shape(wall, total) -> None:
     assert Summary(wall_s=wall).total_wall_s == total

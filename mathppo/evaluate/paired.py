@@ -1,0 +1,181 @@
+"""Two policies on the same problems: differences, their intervals, and how surprising they are.
+
+Pairing by problem removes what makes some problems hard for everyone, so that far smaller differences can be told from
+chance than by comparing two intervals. `differences[i]` is the share of right samples of problem i under A minus that
+under B, in [-1, 1].
+
+Touches: nothing.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mathppo.errors import BadInput
+from mathppo.evaluate.statistics import NUM_RESAMPLES, Interval
+
+
+def mcnemar_p(num_only_a: int, num_only_b: int, *, mid: bool = False) -> float:
+    """Exact McNemar test: how surprising the split of the problems that only one policy solved is.
+
+    If neither is better, each such problem is A's with chance 1/2, and p = 2 P(Binomial(a + b, 1/2) <= min(a, b)), at
+    most 1.
+
+    Args:
+        num_only_a: a, problems that only A solved.
+        num_only_b: b, problems that only B solved.
+        mid: count the observed split half, which makes the test less conservative (its size is then near the nominal
+            one, but not guaranteed to stay below).
+
+    Returns:
+        Two-sided p, in [0, 1]; 1 where no problem tells the two apart.
+
+    Raises:
+        BadInput: a negative count.
+
+    Source:
+        Q. McNemar, Psychometrika 12 (1947), p. 153; mid-p: M. Fagerland, S. Lydersen and P. Laake, BMC Medical Research
+        Methodology 13:91 (2013), https://doi.org/10.1186/1471-2288-13-91
+
+    >>> mcnemar_p(8, 2)
+    0.109375
+    """
+    if num_only_a < 0 or num_only_b < 0:
+        raise BadInput(f"McNemar: expected counts of at least 0, got {num_only_a} and {num_only_b}")
+    total, fewer = num_only_a + num_only_b, min(num_only_a, num_only_b)
+    if total == 0:
+        return 1.0
+    tail = sum(math.comb(total, i) for i in range(fewer + 1))
+    # Twice the tail counts the middle of an even split twice; the cap at 1 answers that for the exact test.
+    doubled = 2 * tail - (math.comb(total, fewer) if mid else 0)
+    return min(1.0, doubled / 2**total)
+
+
+def sign_flip_p(differences: ArrayLike, generator: np.random.Generator, *, num_flips: int = NUM_RESAMPLES) -> float:
+    """Paired permutation test of a mean difference of 0: swap the policies at random, problem by problem.
+
+    Problems with the same size of difference are flipped together: their signs sum to 2 Binomial(m, 1/2) - m, which is
+    the distribution of m separate flips.
+
+    Args:
+        differences: [N] of each problem.
+        generator: source of the flips.
+        num_flips: random swaps; the observed one is added, so p is never 0.
+
+    Returns:
+        Two-sided p, in (0, 1].
+
+    Raises:
+        BadInput: no problem, or a difference outside [-1, 1].
+
+    Source:
+        R. A. Fisher, "The Design of Experiments" (1935), section 21; adding the observed one: B. Phipson and G. Smyth,
+        Statistical Applications in Genetics and Molecular Biology 9 (2010), https://doi.org/10.2202/1544-6115.1585
+    """
+    values = _check_differences(differences)
+    sizes, counts = np.unique(np.abs(values), return_counts=True)
+    sums = (2 * generator.binomial(counts, 0.5, size=(num_flips, len(counts))) - counts) @ sizes
+    # Sums that are equal on paper differ in the last digit, and a tie counts as at least as extreme.
+    as_extreme = np.abs(sums) >= abs(values.sum()) - 1e-9 * max(1.0, float(sizes.sum()))
+    return float((1 + as_extreme.sum()) / (1 + num_flips))
+
+
+def difference_interval(
+    differences: ArrayLike,
+    generator: np.random.Generator,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = NUM_RESAMPLES,
+) -> Interval:
+    """Paired percentile bootstrap over problems for the mean difference.
+
+    Args:
+        differences: [N] of each problem.
+        generator: source of the resamples.
+        confidence: coverage aimed at, in (0, 1).
+        num_resamples: at least 1.
+
+    Returns:
+        Bounds within [-1, 1]; a point where all problems differ alike.
+
+    Raises:
+        BadInput: no problem, a difference outside [-1, 1], or a confidence out of range.
+
+    Source:
+        B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), section 13.3.
+    """
+    values = _check_differences(differences)
+    if not 0 < confidence < 1:
+        raise BadInput(f"interval: expected a confidence in (0, 1), got {confidence}")
+    distinct, counts = np.unique(values, return_counts=True)
+    draws = generator.multinomial(len(values), counts / len(values), size=num_resamples)
+    low, high = np.quantile(draws @ distinct / len(values), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(low), float(high))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p values of several comparisons so that any false alarm among them stays at the nominal rate.
+
+    In ascending order, the i-th of m (from 0) becomes the largest so far of (m - i) p, at most 1.
+
+    Args:
+        p_values: of m comparisons.
+
+    Returns:
+        Adjusted p values, in the order given.
+
+    Raises:
+        BadInput: a value outside [0, 1].
+
+    Source:
+        S. Holm, "A simple sequentially rejective multiple test procedure", Scand. J. Statistics 6 (1979), p. 65.
+
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    if not all(0 <= p <= 1 for p in p_values):
+        raise BadInput(f"Holm: expected p values in [0, 1], got {list(p_values)}")
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def smallest_detectable_difference(differences: ArrayLike, *, power: float = 0.8, significance: float = 0.05) -> float:
+    """Give the true mean difference that a set of this size and spread would find with the stated power.
+
+    (z_{1 - significance / 2} + z_power) sd / sqrt(N), the spread taken from the differences at hand.
+
+    Args:
+        differences: [N >= 2] of each problem.
+        power: chance of finding it, in (0, 1).
+        significance: two-sided level, in (0, 1).
+
+    Returns:
+        A share, at least 0.
+
+    Raises:
+        BadInput: fewer than two problems, or a difference outside [-1, 1].
+
+    Source:
+        E. Miller, "Adding error bars to evals" (2024), section 5, https://arxiv.org/abs/2411.00640
+    """
+    values = _check_differences(differences)
+    if len(values) < 2:
+        raise BadInput("smallest detectable difference: expected at least 2 problems, got 1")
+    z = NormalDist().inv_cdf(1 - significance / 2) + NormalDist().inv_cdf(power)
+    return float(z * values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def _check_differences(differences: ArrayLike) -> NDArray[np.float64]:
+    values = np.asarray(differences, dtype=np.float64)
+    if values.ndim != 1 or not len(values):
+        raise BadInput(f"paired comparison: expected one difference a problem, got shape {values.shape}")
+    if not np.all(np.abs(values) <= 1):
+        raise BadInput("paired comparison: expected differences of shares, in [-1, 1]")
+    # -0.0 and 0.0, or 1/3 computed two ways, must fall together.
+    return np.round(values, 12) + 0.0
