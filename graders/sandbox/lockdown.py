@@ -1,25 +1,90 @@
-"""The isolation layers, in the order in which they must be put on.
+"""The isolation layers, in the order in which they must be put on, each reporting what it shows to be in force.
+
+The filter of system calls comes last, for it forbids what the others need. It is also the one that counts: the others
+are there for the day it has a hole (note G4).
 
 Touches: the calling process, for good.
 """
 
+import os
+import signal
+
+from graders.sandbox import landlock, namespaces, seccomp, syscalls
 from graders.sandbox.frames import Layer, Setup
 from graders.sandbox.limits import Limits, apply_limits
 
-CPU_LIVES = 64
-"""Processor seconds in a worker's whole life, in time limits: a backstop for a caller that is itself stuck."""
+CPU_LIMITS_PER_LIFE = 1024
+"""Processor time in a worker's whole life, in time limits: a backstop for a caller that is itself stuck."""
+FIRST_WORKER_UID, NUM_WORKER_UIDS, NOBODY = 0x7E000000, 1 << 16, 65534
 
 
 def enclose_zygote() -> list[Layer]:
-    """Put on what a whole family of workers shares."""
-    return []
+    """Put on what a family of workers shares; call early, while single-threaded."""
+    os.umask(0o077)
+    return [namespaces.enter()]
+
+
+def finish_zygote(layers: list[Layer]) -> list[Layer]:
+    """Put on what would hinder imports; call when everything is imported."""
+    entered = layers[0].state == "active"
+    hidden = namespaces.hide_files() if entered else Layer("empty root", "unavailable", "no mount namespace")
+    return [*layers, hidden]
 
 
 def limit_worker(setup: Setup) -> list[Layer]:
     """Put on resource limits only: the bare worker, which benchmarks and positive controls compare with."""
-    return [apply_limits(Limits(setup.memory_limit_bytes, int(CPU_LIVES * setup.time_limit_s) + 1))]
+    _die_with_parent()
+    cpu_s = int(CPU_LIMITS_PER_LIFE * setup.time_limit_s) + 1
+    return [apply_limits(Limits(setup.memory_limit_bytes, cpu_s))]
 
 
-def lock_worker(setup: Setup, token: int) -> list[Layer]:
-    """Put on every layer there is and report what each one shows to be in force."""
-    return limit_worker(setup)
+def lock_worker(setup: Setup, token: int, shared: list[Layer], writable_fds: tuple[int, ...]) -> list[Layer]:
+    """Put on every layer there is; `token` tells workers apart, `shared` is what the zygote has on."""
+    _take_empty_root(shared)
+    identity = _drop_identity(token)
+    limited = limit_worker(setup)
+    return [identity, *limited, _forgo_privileges(), landlock.restrict(), seccomp.install(writable_fds)]
+
+
+def _die_with_parent() -> None:
+    """Arm the signal that ends this worker with its zygote; a change of identity disarms it."""
+    parent = os.getppid()
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _take_empty_root(shared: list[Layer]) -> None:
+    if any(layer.name == "empty root" and layer.state == "active" for layer in shared):
+        os.chroot(namespaces.EMPTY_ROOT)
+        os.chdir("/")
+
+
+def _drop_identity(token: int) -> Layer:
+    """Give up root for a user that owns nothing, a different one for every worker, and all capabilities."""
+    if os.geteuid() == 0:
+        for uid in (FIRST_WORKER_UID + token % NUM_WORKER_UIDS, NOBODY):
+            try:
+                os.setgroups([])
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+                break
+            except OSError:
+                continue
+    try:
+        syscalls.drop_capabilities()
+        left = syscalls.capabilities()
+    except OSError as error:
+        return Layer("identity", "unavailable", f"capset(): {error.strerror}")
+    dropped = os.geteuid() != 0 and left == 0
+    return Layer("identity", "active" if dropped else "unavailable", f"user {os.geteuid()}, capabilities {left:#x}")
+
+
+def _forgo_privileges() -> Layer:
+    try:
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        in_force = syscalls.prctl(syscalls.PR_GET_NO_NEW_PRIVS)
+    except OSError as error:
+        return Layer("no_new_privs", "unavailable", f"prctl(): {error.strerror}")
+    return Layer("no_new_privs", "active" if in_force else "unavailable", f"the kernel reports {in_force}")

@@ -18,6 +18,7 @@ import msgspec
 from graders.grader import Grader, SplitGrader
 from graders.sandbox import frames
 from graders.sandbox.frames import Failure, Read, Role
+from graders.sandbox.taint import LateImportError, Watch
 from graders.verdict import Status, Verdict
 
 FLUSH_S = 0.0005
@@ -28,13 +29,13 @@ Step = Callable[..., bytes]
 """(completion or encoded reading, reference, question) to an encoded outcome."""
 
 
-def step_for(role: Role, grader: Grader) -> tuple[Step, Any]:
+def step_for(role: Role, grader: Grader, watch: Watch) -> tuple[Step, Any]:
     """Give the function that does one task of a role, and the type its chunks decode to."""
     if role == "read":
-        return _reader(grader), frames.TextTasks
+        return _reader(grader, watch), frames.TextTasks
     if role == "judge":
-        return _judge(grader), frames.ReadingTasks
-    return _grader(grader), frames.TextTasks
+        return _judge(grader, watch), frames.ReadingTasks
+    return _grader(grader, watch), frames.TextTasks
 
 
 def serve(step: Step, task_type: Any, tasks_fd: int, results_fd: int, progress_fd: int) -> None:
@@ -70,15 +71,15 @@ def _payloads(fd: int) -> Iterator[bytes]:
         yield from buffer.feed(received)
 
 
-def _grader(grader: Grader) -> Step:
+def _grader(grader: Grader, watch: Watch) -> Step:
     def step(completion: str, reference: str | None, question: str | None) -> bytes:
         assert reference is not None
-        return _verdict(grader, lambda: grader.grade(completion, reference, question=question))
+        return _verdict(grader, watch, lambda: grader.grade(completion, reference, question=question))
 
     return step
 
 
-def _judge(grader: Any) -> Step:
+def _judge(grader: Any, watch: Watch) -> Step:
     reading_type = typing.get_type_hints(grader.read).get("return", Any)
     read_decoder = msgspec.msgpack.Decoder(Read)
     reading_decoder = msgspec.msgpack.Decoder(reading_type)
@@ -89,21 +90,25 @@ def _judge(grader: Any) -> Step:
             reading = reading_decoder.decode(read.reading)
         except (msgspec.MsgspecError, ValueError) as error:
             return _encoded(_failed(grader.name, "error", "reading", f"not a {reading_type}: {describe(error)}", 0.0))
-        return _verdict(grader, lambda: grader.judge(reading, reference, question=question), read.duration_s)
+        return _verdict(grader, watch, lambda: grader.judge(reading, reference, question=question), read.duration_s)
 
     return step
 
 
-def _reader(grader: Any) -> Step:
+def _reader(grader: Any, watch: Watch) -> Step:
     encode = msgspec.msgpack.encode
 
     def step(completion: str, reference: str | None, question: str | None) -> bytes:
         begin = time.perf_counter()
         try:
+            watch.forget()
             reading = encode(grader.read(completion, question=question))
+            watch.check()
             if len(reading) > frames.MAX_READING_BYTES:
                 return encode(Failure("over_budget", "size", "the reading is too large", _since(begin)))
             return encode(Read(msgspec.Raw(reading), _since(begin)))
+        except LateImportError as error:
+            return encode(Failure("error", "tainted", str(error)[: frames.MAX_DETAIL_CHARS], _since(begin)))
         except EXHAUSTED as error:
             return encode(Failure("over_budget", _exhausted(error), describe(error), _since(begin)))
         except BaseException as error:  # noqa: BLE001  the worker's outer edge: whatever a grader raises is an outcome
@@ -112,16 +117,20 @@ def _reader(grader: Any) -> Step:
     return step
 
 
-def _verdict(grader: Grader | SplitGrader, decide: Callable[[], Any], spent_s: float = 0.0) -> bytes:
+def _verdict(grader: Grader | SplitGrader, watch: Watch, decide: Callable[[], Any], spent_s: float = 0.0) -> bytes:
     """Give the encoded verdict of a grader, or the verdict on the grader if it fails to give a sound one."""
     begin = time.perf_counter() - spent_s
     try:
+        watch.forget()
         verdict = decide()
+        watch.check()
         if not isinstance(verdict, Verdict):
             raise TypeError(f"expected a Verdict, got {type(verdict).__name__}")
         encoded = _encoded(_within_bounds(verdict, _since(begin)))
         msgspec.msgpack.decode(encoded, type=Verdict)  # constructors check no types; the caller will
         return encoded
+    except LateImportError as error:
+        return _encoded(_failed(grader.name, "error", "tainted", str(error), _since(begin)))
     except EXHAUSTED as error:
         return _encoded(_failed(grader.name, "over_budget", _exhausted(error), describe(error), _since(begin)))
     except BaseException as error:  # noqa: BLE001  the worker's outer edge: whatever a grader raises is an outcome

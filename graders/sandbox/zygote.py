@@ -21,7 +21,8 @@ import msgspec
 import graders.errors
 from graders.grader import BUILTIN, Grader, SplitGrader, import_origin, resolve
 from graders.sandbox import frames, lockdown, warmup, worker
-from graders.sandbox.frames import Born, End, Fork, Gone, Ready, Refused, Setup
+from graders.sandbox.frames import Born, End, Fork, Gone, Layer, Ready, Refused, Setup
+from graders.sandbox.taint import Watch
 
 SEMI_TRUSTED_BATCH = 8
 """Answers that a third-party grader gives before its process is thrown away."""
@@ -33,8 +34,9 @@ def main(control_fd: int) -> None:
     """Serve one caller until it closes the control socket or dies."""
     control = socket.socket(fileno=control_fd)
     setup = msgspec.msgpack.decode(control.recv(1 << 20), type=Setup)
-    caller = os.getppid()
+    watch = Watch()
     layers = lockdown.enclose_zygote() if setup.lockdown else []
+    caller = os.getppid()
     try:
         if setup.origin is not None:
             import_origin(setup.origin)
@@ -43,10 +45,11 @@ def main(control_fd: int) -> None:
     except graders.errors.GraderError as error:
         control.send(msgspec.msgpack.encode(Refused(type(error).__name__, str(error)[:2000])))
         return
+    layers = lockdown.finish_zygote(layers) if setup.lockdown else []
     gc.collect()
     gc.freeze()
     control.send(msgspec.msgpack.encode(_ready(setup, grader, examples, layers)))
-    Nursery(control, setup, grader).serve(caller)
+    Nursery(control, setup, grader, layers, watch).serve(caller)
 
 
 def _ready(setup: Setup, grader: Grader, examples: list[frames.Example], layers: list[frames.Layer]) -> Ready:
@@ -66,8 +69,10 @@ def _ready(setup: Setup, grader: Grader, examples: list[frames.Example], layers:
 class Nursery:
     """The workers of one zygote, by the caller's token."""
 
-    def __init__(self, control: socket.socket, setup: Setup, grader: Grader) -> None:
+    def __init__(self, control: socket.socket, setup: Setup, grader: Grader, layers: list[Layer], watch: Watch) -> None:
         self._control = control
+        self._layers = layers
+        self._watch = watch
         self._setup = setup
         self._grader = grader
         self._living: dict[int, int] = {}
@@ -107,7 +112,9 @@ class Nursery:
         progress_read, progress_write = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _be_worker(self._setup, self._grader, order, (tasks_read, results_write, progress_write))
+            _be_worker(
+                self._setup, self._grader, self._watch, self._layers, order, (tasks_read, results_write, progress_write)
+            )
         self._living[order.token] = pid
         self._tell(Born(order.token, pid), [tasks_write, results_read, progress_read])
         for fd in (tasks_read, tasks_write, results_read, results_write, progress_read, progress_write):
@@ -119,13 +126,19 @@ class Nursery:
             socket.send_fds(self._control, [msgspec.msgpack.encode(message)], fds)
 
 
-def _be_worker(setup: Setup, grader: Grader, order: Fork, pipes: tuple[int, int, int]) -> None:
+def _be_worker(
+    setup: Setup, grader: Grader, watch: Watch, shared: list[Layer], order: Fork, pipes: tuple[int, int, int]
+) -> None:
     """Turn the forked child into a worker; never returns to the zygote's code."""
     try:
         gc.disable()
         _keep_only(pipes)
-        step, task_type = worker.step_for(order.role, grader)
-        layers = lockdown.lock_worker(setup, order.token) if setup.lockdown else lockdown.limit_worker(setup)
+        step, task_type = worker.step_for(order.role, grader, watch)
+        watch.arm()
+        if setup.lockdown:
+            layers = lockdown.lock_worker(setup, order.token, shared, (1, 2, RESULTS_FD, PROGRESS_FD))
+        else:
+            layers = lockdown.limit_worker(setup)
         worker.send(RESULTS_FD, frames.Locked(layers))
         worker.serve(step, task_type, TASKS_FD, RESULTS_FD, PROGRESS_FD)
     except BaseException:  # noqa: BLE001  the worker's outer edge: it dies, and the caller sees the pipe close
