@@ -23,7 +23,9 @@ sha256() {
 # Prints the first interpreter that is new enough and can make environments; otherwise says what is missing.
 find_python() {
     local candidate version too_old="" no_venv=""
-    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python3.14 python}; do
+    local candidates=(python3 python3.13 python3.12 python3.11 python3.14 python)
+    if [ -n "${PYTHON:-}" ]; then candidates=("$PYTHON"); fi
+    for candidate in "${candidates[@]}"; do
         version="$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" || continue
         if [ "${version%%.*}" -ne 3 ] || [ "${version#*.}" -lt "$MIN_MINOR" ]; then
             too_old="$too_old $candidate=$version"
