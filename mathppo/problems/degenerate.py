@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from mathppo.errors import BadInput
 from mathppo.problems.family import Family, signed, strip_instruction
-from mathppo.problems.terms import canonical_equation, coefficient, join_terms, parse_terms
+from mathppo.problems.terms import canonical_equation, coefficient, has_symbols_among, join_terms, parse_terms
 
 INSTRUCTION = "Solve for x: "
 NO_SOLUTION = "no solution"
@@ -71,7 +71,7 @@ def parse(question: str) -> Degenerate:
     sides = strip_instruction(question, INSTRUCTION).split("=")
     if len(sides) == 2:
         left, right = map(parse_terms, sides)
-        if coefficient(left, "x") == coefficient(right, "x") and {name for _, name in left + right} <= {"x", ""}:
+        if coefficient(left, "x") == coefficient(right, "x") and has_symbols_among(left + right, ("x", "")):
             return Degenerate(left, right)
     raise BadInput(f"expected an equation with the same x on both sides, got {question!r}; is the family right?")
 

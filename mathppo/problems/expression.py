@@ -11,8 +11,8 @@ from fractions import Fraction
 from mathppo.errors import BadInput
 from mathppo.problems.terms import Term, join_terms
 
-_GROUP = re.compile(r"([+-]?)(?:(\d+)\*?)?\(([^()]+)\)")
-_TERM = re.compile(r"([+-]?)(?:(\d+(?:/[1-9]\d*)?)(x?)|(x))")
+_GROUP = re.compile(r"([+-]?)(?:(\d{1,18})\*?)?\(([^()]+)\)")
+_TERM = re.compile(r"([+-]?)(?:(\d{1,18}(?:/[1-9]\d{0,17})?)(x?)|(x))")
 
 
 @dataclass(frozen=True, slots=True)

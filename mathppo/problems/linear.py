@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from mathppo.errors import BadInput
 from mathppo.problems.family import Family, signed, strip_instruction
-from mathppo.problems.terms import canonical_equation, coefficient, join_terms, parse_terms
+from mathppo.problems.terms import canonical_equation, coefficient, has_symbols_among, join_terms, parse_terms
 
 INSTRUCTION = "Solve for x: "
 
@@ -73,7 +73,7 @@ def parse(question: str) -> Linear:
         raise BadInput(f"expected one equation, got {question!r}; is the family right?")
     left, right = map(parse_terms, sides)
     a, b, c, d = (coefficient(side, symbol) for side in (left, right) for symbol in ("x", ""))
-    if a == c:
+    if a == c or not has_symbols_among(left + right, ("x", "")):
         raise BadInput(f"expected a linear equation with one root, got {question!r}; is the family right?")
     return Linear(a, b, c, d)
 

@@ -17,7 +17,7 @@ from math import gcd, isqrt
 
 from mathppo.errors import BadInput
 from mathppo.problems.family import Family, strip_instruction
-from mathppo.problems.terms import canonical_equation, coefficient, join_terms, parse_terms
+from mathppo.problems.terms import canonical_equation, coefficient, has_symbols_among, join_terms, parse_terms
 
 INSTRUCTION = "Solve for x: "
 _SYMBOLS = ("x^2", "x", "")
@@ -97,7 +97,7 @@ def parse(question: str) -> Quadratic:
         left, right = map(parse_terms, sides)
         (a, d), (b, e), (c, f) = ((coefficient(left, name), coefficient(right, name)) for name in _SYMBOLS)
         item = Quadratic((a, b, c), (d, e, f))
-        if rational_roots((a - d, b - e, c - f)):
+        if has_symbols_among(left + right, _SYMBOLS) and rational_roots((a - d, b - e, c - f)):
             return item
     raise BadInput(f"expected a quadratic equation with rational roots, got {question!r}; is the family right?")
 

@@ -13,7 +13,7 @@ from mathppo.errors import BadInput
 Term = tuple[int | Fraction, str]
 """A coefficient and the symbol it multiplies; "" is the constant term."""
 
-_TERM = re.compile(r"([+-]?)(\d*)(x\^2|x|y)?")
+_TERM = re.compile(r"([+-]?)(\d{0,18})(x\^2|x|y)?")
 
 
 def join_terms(terms: Iterable[Term]) -> str:
@@ -49,6 +49,11 @@ def parse_terms(text: str) -> tuple[tuple[int, str], ...]:
     if not terms or position < len(text):
         raise BadInput(f"expected a sum of terms such as 2x-3, got {text!r}; only the built-in families' text is read")
     return tuple(terms)
+
+
+def has_symbols_among(terms: Iterable[tuple[int, str]], symbols: Iterable[str]) -> bool:
+    """Whether every term is of one of these symbols."""
+    return {name for _, name in terms} <= set(symbols)
 
 
 def coefficient(terms: Iterable[tuple[int, str]], symbol: str) -> int:

@@ -43,7 +43,8 @@ def test_every_tenth_problem_of_a_level_equals_its_reference(level: int) -> None
 
 
 @pytest.mark.parametrize(
-    "question", ["Simplify: 2x", "Evaluate: 2x+1", "Evaluate: ", "Evaluate: 1/0", "Evaluate: 2**3"]
+    "question",
+    ["Simplify: 2x", "Evaluate: 2x+1", "Evaluate: ", "Evaluate: 1/0", "Evaluate: 2**3", f"Evaluate: {'9' * 5000}"],
 )
 def test_parse_refuses_other_questions(question: str) -> None:
     with pytest.raises(BadInput, match=r"expected (a question|a sum|an expression)"):

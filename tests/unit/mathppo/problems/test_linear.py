@@ -77,6 +77,9 @@ def test_every_problem_of_a_level_has_its_shape_and_answer(level: int, shape: st
         "Solve for x: 2x+3=2x+4",
         "Solve for x: 1=2=3",
         "Solve for x: 2x+=3",
+        "Solve for x: x+y=3",
+        "Solve for x: x^2+x=3",
+        f"Solve for x: x={'9' * 5000}",
         "Simplify: 2x",
     ],
 )

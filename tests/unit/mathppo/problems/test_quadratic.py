@@ -75,7 +75,7 @@ def test_every_problem_of_a_level_is_solved_by_its_reference(level: int) -> None
         assert (level == 3) == ("/" in item.reference)
 
 
-@pytest.mark.parametrize("equation", ["x^2+1=0", "x^2=2", "2x+1=3", "x^2", "x^2=4=4", "x^2=x^2+3x-1"])
+@pytest.mark.parametrize("equation", ["x^2+1=0", "x^2=2", "2x+1=3", "x^2", "x^2=4=4", "x^2+y=4", "x^2=x^2+3x-1"])
 def test_parse_refuses_other_questions(equation: str) -> None:
     with pytest.raises(BadInput, match="expected a quadratic equation with rational roots"):
         parse(f"Solve for x: {equation}")
