@@ -1,7 +1,7 @@
 """From logits to one drawn token per row: temperature, filters, inverse CDF.
 
 A sample's uniforms come from a counter-based stream of its own, so what a row draws depends on its seed and its logits,
-never on the rows beside it.
+never on the rows beside it (M-gen-1).
 
 Touches: nothing.
 """

@@ -41,10 +41,14 @@ class Row:
 class Caller(Protocol):
     """What the loop needs of a model."""
 
-    device: torch.device
-    dtype: torch.dtype
     cache_type: Any
     takes_slots: bool
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
 
     def new_cache(self) -> Any: ...
 

@@ -1,8 +1,8 @@
-"""The embedded engine: samples from a transformers causal LM in this process, on any device torch has.
+"""The embedded engine: samples from a transformers causal LM in this process, on a CPU or an accelerator with float64.
 
-Its own loop, not `model.generate`: every sample has its own seed, nothing of the model's `generation_config` leaks in,
-rows leave as they finish and waiting ones take their places. What a completion is does not depend on its neighbours
-(up to rounding: two tokens whose cumulative probabilities a uniform falls between to within 1e-7 or so may swap).
+Its own loop, not `model.generate` (M-gen-1): every sample has its own seed, nothing of the model's `generation_config`
+leaks in, rows leave as they finish and waiting ones take their places. A completion does not depend on its neighbours,
+up to rounding: a uniform within about 1e-7 of the boundary between two tokens may fall on its other side.
 
 Touches: the model's memory; reads checkpoints in `from_pretrained`.
 """
@@ -202,8 +202,6 @@ class ModelCaller:
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = model.get_input_embeddings().weight.shape[0]
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
-        self.device: torch.device = model.device
-        self.dtype: torch.dtype = model.dtype
         self.cache_type = Cache
         parameters = inspect.signature(model.forward).parameters
         self._cache_word = "cache" if "cache" in parameters else "past_key_values"
@@ -218,6 +216,14 @@ class ModelCaller:
             and not getattr(config, "alibi", False)
             and all(type(layer) is DynamicLayer for layer in self.new_cache().layers)
         )
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
 
     def new_cache(self) -> DynamicCache:
         return DynamicCache(config=self.model.config)

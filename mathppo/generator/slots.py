@@ -1,9 +1,9 @@
 """The key-value caches of the embedded engine: rows that come and go, columns that grow.
 
-Every row is one completion in flight. Rows are left-padded: all end at the same column, where the next token goes.
-`SlotCache` writes in place: a row that leaves is overwritten by the last live row, a row that arrives takes the next
-free slot, and columns that no live row needs any more are given up at the left. `AppendCache` wraps the cache that the
-model's own library builds, for attention layouts that slots do not cover; no row can join it later.
+Every row is one completion in flight (M-gen-2). Rows are left-padded: all end at the same column, where the next token
+goes. `SlotCache` writes in place: a row that leaves is overwritten by the last live row, a row that arrives takes the
+next free slot, and columns that no live row needs any more are given up at the left. `AppendCache` wraps the cache that
+the model's own library builds, for attention layouts that slots do not cover; no row can join it later.
 
 Worked example, 3 slots, prompts of 4 and 2 tokens, `.` never seen (masked):
 

@@ -211,6 +211,35 @@ def test_loaded_weights_answer_as_their_owner_does(engine: HFGenerator, drop_tie
     assert rollout == expected
 
 
+def test_a_half_precision_copy_takes_float32_weights(model: Any) -> None:
+    copy = build("llama", seed=1).to(torch.bfloat16)
+    HFGenerator(copy, IdsTokenizer()).load(model.state_dict(), policy_step=1)
+    assert torch.equal(copy.model.norm.weight, model.model.norm.weight.to(torch.bfloat16))
+    assert copy.dtype == torch.bfloat16
+
+
+def test_weights_changed_in_place_are_seen_by_the_next_completions(model: Any, engine: HFGenerator) -> None:
+    before = list(engine.generate([request()], SAMPLING))
+    with torch.no_grad():
+        for parameter, new in zip(model.parameters(), build("llama", seed=1).parameters(), strict=True):
+            parameter.copy_(new)
+    engine.refresh(5)
+    after = list(engine.generate([request()], SAMPLING))
+    fresh = list(
+        HFGenerator(build("llama", seed=1), IdsTokenizer(special=(1,)), policy_step=5).generate([request()], SAMPLING)
+    )
+    assert after == fresh
+    assert after != before
+
+
+def test_samples_of_one_prompt_differ_by_their_seeds_only(engine: HFGenerator) -> None:
+    requests = [request(sample_index=i, seed=i // 2) for i in range(4)]
+    ids = {r.sample_index: r.completion_ids for r in engine.generate(requests, SAMPLING)}
+    assert ids[0] == ids[1]
+    assert ids[2] == ids[3]
+    assert ids[0] != ids[2]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
