@@ -20,7 +20,9 @@ _MARKER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:\\\[|\\begin\{(?:align|equation)\*?\})?[\s$*_`&]*")
-_STOP = re.compile(r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<|\bbecause\b|\bsince\b|, (?:so|as|which|where)\b")
+_STOP = re.compile(
+    r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<|\bbecause\b|\bsince\b|, (?:so|as|which|where)\b"
+)
 _ABBREVIATION = re.compile(r"(?:\b(?:Mrs?|Ms|Dr|St|vs|No|sq|approx)|\b[ap]\.m|\b[A-Z])\Z", re.IGNORECASE)
 _WRAP_OPEN = re.compile(r"(?:[\s*_`]|\\\[|\\\(|\\displaystyle|\$(?=[^$]*\$)|[:：])+")
 _WRAP_CLOSE = re.compile(r"(?:[\s*_`.,;。!]|\\\]|\\\)|\$)+\Z")
@@ -115,7 +117,7 @@ def final_line(text: str, start: int, end: int) -> tuple[Span | None, str]:
 
 def _has_prose(text: str) -> bool:
     """Whether a formula stands among words: three words of letters in a row outside any formula."""
-    return re.search(r"(?:[A-Za-z']{2,}[\s,]+){3}|[\u4e00-\u9fff]{2}", _MATH.sub(" ", text)) is not None
+    return re.search(r"(?:[A-Za-z']+[\s,]+){3}[A-Za-z']{2}|[\u4e00-\u9fff]{2}", _MATH.sub(" ", text)) is not None
 
 
 def _last_sentence(text: str, start: int, end: int) -> int:

@@ -42,7 +42,9 @@ _CHOICE = re.compile(
     r"[.:,]?(?P<content>(?:\s|\\[ ,;:]|~|\\q?quad).*|)",
     re.DOTALL,
 )
-_CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?\s*([ap]\.?\s?m\.?)?|(\d{1,2})\s*([ap]\.?\s?m\.?)", re.IGNORECASE)
+_CLOCK = re.compile(
+    r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?\s*([ap]\.?\s?m\.?)?|(\d{1,2})\s*([ap]\.?\s?m\.?)", re.IGNORECASE
+)
 _TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|rm|it|sf|tt|normal)?|mbox|mathrm|mathbf|operatorname|emph)\s*(?=\{)")
 _NOISE = re.compile(r"[\\{}$~\"“”`*!?;:,.()\[\]]+|'(?=s?\b)")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+|\s+(?:answer|is correct)$")
@@ -168,7 +170,7 @@ def _mathematics(text: str, limits: Limits) -> Node:
         return node if unit is None else _quantity(node, unit)
     except ParseError as error:
         prose = [token for token in tokens if token.kind in ("text", "word") and len(token.text) > 1]
-        if prose or not tokens and _reads_as_words(text):
+        if prose or (not tokens and _reads_as_words(text)):
             return Text(canonical_text(text))
         raise ParseError(str(error).partition(": ")[2], error.at) from error
 

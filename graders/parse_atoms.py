@@ -356,7 +356,10 @@ class AtomReader:
             elif sign[:2] == ("op", "^"):
                 self.advance()
                 upper = self.exponent()
-        if not (isinstance(lower, Relation) and lower.ops == ("=",) and isinstance(lower.terms[0], Name)) or upper is None:
+        if (
+            not (isinstance(lower, Relation) and lower.ops == ("=",) and isinstance(lower.terms[0], Name))
+            or upper is None
+        ):
             raise self.error(f"expected both bounds of the {name}")
         return Apply(name, (self.product(), lower.terms[0], lower.terms[1], upper))
 
@@ -387,9 +390,7 @@ class AtomReader:
                 token = self.peek()
                 if token.kind in ("end", "stop"):
                     break
-                if token[:2] == ("command", "hline"):
-                    self.advance()
-                elif token[:2] == ("op", "&"):
+                if token[:2] == ("command", "hline") or token[:2] == ("op", "&"):
                     self.advance()
                 elif token[:2] == ("op", "\\\\"):
                     self.advance()

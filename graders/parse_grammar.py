@@ -14,7 +14,7 @@ Touches: nothing.
 import re
 
 from graders.parse_atoms import AtomReader
-from graders.parse_tokens import ParseError, Token
+from graders.parse_tokens import Token
 from graders.tree import Apply, Interval, List, Name, Node, Number, Quantity, Ratio, Relation, Tuple
 
 _RELATION_SIGNS = frozenset("= < > ≤ ≥ ≠ ≈ ∈ ≡ ≅ ∼ ⊂ ⊆ ∝ ∉ ⊥ ∥".split())

@@ -10,8 +10,16 @@ import re
 from typing import NamedTuple
 
 from graders.errors import GraderError
-from graders.parse_words import BRACKETS, CONNECTIVES, CONSTANTS, FUNCTIONS, GREEK, LATEX_FUNCTIONS, OPERATORS, RELATIONS
-
+from graders.parse_words import (
+    BRACKETS,
+    CONNECTIVES,
+    CONSTANTS,
+    FUNCTIONS,
+    GREEK,
+    LATEX_FUNCTIONS,
+    OPERATORS,
+    RELATIONS,
+)
 from graders.units import is_unit
 
 
@@ -34,21 +42,71 @@ class Token(NamedTuple):
 
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n", strict=True))
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
-_FRACTIONS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5"}
+_FRACTIONS = {
+    "½": "1/2",
+    "⅓": "1/3",
+    "⅔": "2/3",
+    "¼": "1/4",
+    "¾": "3/4",
+    "⅕": "1/5",
+    "⅖": "2/5",
+    "⅗": "3/5",
+    "⅘": "4/5",
+}
 _FRACTIONS |= {"⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
 _GREEK_LETTERS = dict(
-    zip("αβγδεζηθικλμνξορστυφχψω", sorted(GREEK & set("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda "
-        "mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split()), key="alpha beta gamma delta epsilon zeta eta"
-        " theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split().index), strict=True)
-)  # fmt: skip
+    zip(
+        "αβγδεζηθικλμνξορστυφχψω",
+        sorted(
+            GREEK
+            & set(
+                "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda "
+                "mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split()
+            ),
+            key="alpha beta gamma delta epsilon zeta eta"
+            " theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split().index,
+        ),
+        strict=True,
+    )
+)
 _PLAIN = {
     **{"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": "*", "·": "*", "⋅": "*", "∗": "*", "∙": "*", "•": "*"},
-    **{"÷": "/", "∕": "/", "⁄": "/", "≦": "≤", "≧": "≥", "⩽": "≤", "⩾": "≥", "，": ", ", "：": ":", "；": ";", "（": "("},
+    **{
+        "÷": "/",
+        "∕": "/",
+        "⁄": "/",
+        "≦": "≤",
+        "≧": "≥",
+        "⩽": "≤",
+        "⩾": "≥",
+        "，": ", ",
+        "：": ":",
+        "；": ";",
+        "（": "(",
+    },
     **{"）": ")", "［": "[", "］": "]", "｛": "\\{", "｝": "\\}", "＝": "=", "．": ".", "％": "%", "′": "'", "’": "'"},
-    **{"″": "''", "“": '"', "”": '"', "º": "°", "˚": "°", "\u00a0": " ", "\u2009": "\\,", "\u202f": "\\,", "\u200b": ""},
+    **{
+        "″": "''",
+        "“": '"',
+        "”": '"',
+        "º": "°",
+        "˚": "°",
+        "\u00a0": " ",
+        "\u2009": "\\,",
+        "\u202f": "\\,",
+        "\u200b": "",
+    },
     **{"\u2061": "", "\u2062": "*", "√": "\\sqrt ", "∛": "\\cbrt ", "π": "\\pi ", "∞": "\\infty ", "ℝ": "\\mathbb{R}"},
     **{"∅": "\\emptyset ", "⌊": "\\lfloor ", "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ", "ℤ": "\\mathbb{Z}"},
-    **{"⟨": "\\langle ", "⟩": "\\rangle ", "…": "\\dots ", "⋯": "\\dots ", "∣": "\\mid ", "≅": "\\cong ", "ℕ": "\\mathbb{N}"},
+    **{
+        "⟨": "\\langle ",
+        "⟩": "\\rangle ",
+        "…": "\\dots ",
+        "⋯": "\\dots ",
+        "∣": "\\mid ",
+        "≅": "\\cong ",
+        "ℕ": "\\mathbb{N}",
+    },
     **{"∑": "\\sum ", "∏": "\\prod ", "∠": "\\angle ", "△": "\\triangle ", "∧": " and ", "∨": " or ", "\ufeff": ""},
     **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS.items()},
     **{"Δ": "\\Delta ", "Ω": "\\Omega ", "Σ": "\\Sigma ", "Φ": "\\Phi ", "Θ": "\\Theta ", "ϕ": "\\phi ", "ℓ": "\\ell "},
@@ -77,8 +135,21 @@ _ENVIRONMENT = re.compile(r"\\(begin|end)\s*\{\s*([A-Za-z]+)\*?\s*\}(?:\s*\{[lcr
 _COMMAND = re.compile(r"\\([A-Za-z]+)\*?|\\(.)", re.DOTALL)
 _WORD = re.compile(r"(?:(?:np|numpy|math|sympy|sp|cmath)\.(?=[a-z]))?[A-Za-z]+\d*(?=\()|[A-Za-z]+")
 _OPERATOR = re.compile(r"\*\*|<=|>=|!=|==|=<|=>|\+-|\+/-|->|''|&&|\|\||.", re.DOTALL)
-_SYNONYMS = {"**": "^", "<=": "≤", ">=": "≥", "!=": "≠", "==": "=", "=<": "≤", "+-": "±", "+/-": "±", "||": "‖", "~": "∼"}
-_TEXT_WRAPPERS = frozenset({"text", "mbox", "hbox", "textbf", "textrm", "textit", "textsf", "textnormal", "emph", "textup"})
+_SYNONYMS = {
+    "**": "^",
+    "<=": "≤",
+    ">=": "≥",
+    "!=": "≠",
+    "==": "=",
+    "=<": "≤",
+    "+-": "±",
+    "+/-": "±",
+    "||": "‖",
+    "~": "∼",
+}
+_TEXT_WRAPPERS = frozenset(
+    {"text", "mbox", "hbox", "textbf", "textrm", "textit", "textsf", "textnormal", "emph", "textup"}
+)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 MAX_TOKENS = 4_000
 

@@ -11,17 +11,27 @@ GREEK = frozenset(
     "hbar ell mho partial nabla aleph odot oplus imath jmath prime star dagger perp parallel".split()
 )
 CONSTANTS = MappingProxyType(
-    {"pi": "pi", "infty": "infinity", "infinity": "infinity", "inf": "infinity", "oo": "infinity", "Infinity": "infinity"}
+    {
+        "pi": "pi",
+        "infty": "infinity",
+        "infinity": "infinity",
+        "inf": "infinity",
+        "oo": "infinity",
+        "Infinity": "infinity",
+    }
 )
 FUNCTIONS = MappingProxyType(
-    {name: name for name in "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
-     "arsinh arcosh artanh ln log exp sqrt cbrt abs floor ceil min max gcd lcm gamma factorial binomial sgn Re Im "
-     "det arg deg rad".split()}
+    {
+        name: name
+        for name in "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan arccot arcsec arccsc "
+        "arsinh arcosh artanh ln log exp sqrt cbrt abs floor ceil min max gcd lcm gamma factorial binomial sgn Re Im "
+        "det arg deg rad".split()
+    }
     | {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "arcsinh": "arsinh", "arccosh": "arcosh", "tg": "tan"}
     | {"arctanh": "artanh", "asinh": "arsinh", "acosh": "arcosh", "atanh": "artanh", "lg": "log10", "log10": "log10"}
     | {"log2": "log2", "cosec": "csc", "ctg": "cot", "arctg": "arctan", "comb": "binomial", "ceiling": "ceil"}
     | {"Gamma": "gamma", "sign": "sgn"}
-)  # fmt: skip
+)
 LATEX_FUNCTIONS = frozenset(
     "sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan ln log exp min max gcd lg det arg tg ctg Re Im "
     "arsinh arcosh artanh arccot lcm".split()

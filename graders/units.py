@@ -12,7 +12,10 @@ from types import MappingProxyType
 
 _SPELLINGS = {
     **{"m": "m meter meters metre metres", "cm": "cm cms centimeter centimeters centimetre centimetres"},
-    **{"mm": "mm millimeter millimeters millimetre millimetres", "km": "km kms kilometer kilometers kilometre kilometres"},
+    **{
+        "mm": "mm millimeter millimeters millimetre millimetres",
+        "km": "km kms kilometer kilometers kilometre kilometres",
+    },
     **{"um": "um micrometer micrometers micron microns", "nm": "nm nanometer nanometers", "in": "inch inches"},
     **{"ft": "ft feet foot", "yd": "yd yard yards yds", "mi": "mi mile miles", "angstrom": "angstrom angstroms Å"},
     **{"s": "s sec secs second seconds", "ms": "ms millisecond milliseconds", "min": "min mins minute minutes"},
@@ -23,21 +26,47 @@ _SPELLINGS = {
     **{"l": "l L liter liters litre litres", "ml": "ml mL milliliter milliliters millilitre millilitres"},
     **{"gal": "gal gallon gallons", "qt": "qt quart quarts", "pt": "pint pints", "cup": "cup cups"},
     **{"N": "N newton newtons", "J": "J joule joules", "kJ": "kJ kilojoule kilojoules", "W": "W watt watts"},
-    **{"kW": "kW kilowatt kilowatts", "Pa": "Pa pascal pascals", "kPa": "kPa", "Hz": "Hz hertz", "kHz": "kHz", "MHz": "MHz"},
+    **{
+        "kW": "kW kilowatt kilowatts",
+        "Pa": "Pa pascal pascals",
+        "kPa": "kPa",
+        "Hz": "Hz hertz",
+        "kHz": "kHz",
+        "MHz": "MHz",
+    },
     **{"V": "V volt volts", "A": "A amp amps ampere amperes", "ohm": "ohm ohms Ω", "C": "coulomb coulombs", "eV": "eV"},
-    **{"K": "K kelvin kelvins", "degC": "celsius", "degF": "fahrenheit", "mol": "mol mole moles", "cal": "cal calories"},
-    **{"$": "$ dollar dollars usd bucks", "cent": "cent cents ¢", "€": "€ euro euros eur", "£": "£ gbp", "¥": "¥ yen yuan rmb"},
+    **{
+        "K": "K kelvin kelvins",
+        "degC": "celsius",
+        "degF": "fahrenheit",
+        "mol": "mol mole moles",
+        "cal": "cal calories",
+    },
+    **{
+        "$": "$ dollar dollars usd bucks",
+        "cent": "cent cents ¢",
+        "€": "€ euro euros eur",
+        "£": "£ gbp",
+        "¥": "¥ yen yuan rmb",
+    },
     **{"₹": "₹ rs rupee rupees inr"},
     **{"degree": "degree degrees deg °", "rad": "rad rads radian radians", "%": "% percent pct percentage"},
     **{"mph": "mph", "kph": "kph kmh", "dozen": "dozen dozens", "ha": "hectare hectares", "acre": "acre acres"},
-}  # fmt: skip
+}
 _SYMBOL = MappingProxyType({word: symbol for symbol, words in _SPELLINGS.items() for word in words.split()})
 _LOWER = MappingProxyType({word.lower(): symbol for word, symbol in _SYMBOL.items() if len(word) > 1})
 
 _F = Fraction
 _SCALE = MappingProxyType(
     {
-        "length": {"m": _F(1), "cm": _F(1, 100), "mm": _F(1, 1000), "km": _F(1000), "um": _F(1, 10**6), "nm": _F(1, 10**9)}
+        "length": {
+            "m": _F(1),
+            "cm": _F(1, 100),
+            "mm": _F(1, 1000),
+            "km": _F(1000),
+            "um": _F(1, 10**6),
+            "nm": _F(1, 10**9),
+        }
         | {"in": _F(254, 10000), "ft": _F(3048, 10000), "yd": _F(9144, 10000), "mi": _F(1609344, 1000)}
         | {"angstrom": _F(1, 10**10)},
         "time": {"s": _F(1), "ms": _F(1, 1000), "min": _F(60), "h": _F(3600), "day": _F(86400), "week": _F(604800)},
@@ -52,8 +81,10 @@ _SCALE = MappingProxyType(
         "pressure": {"Pa": _F(1), "kPa": _F(1000)},
         "frequency": {"Hz": _F(1), "kHz": _F(1000), "MHz": _F(10**6)},
     }
-)  # fmt: skip
-_DIMENSION = MappingProxyType({unit: (name, factor) for name, units in _SCALE.items() for unit, factor in units.items()})
+)
+_DIMENSION = MappingProxyType(
+    {unit: (name, factor) for name, units in _SCALE.items() for unit, factor in units.items()}
+)
 
 SINGLE_LETTER_UNITS = frozenset(word for word in _SYMBOL if len(word) == 1 and word.isalpha())
 _PART = re.compile(r"([A-Za-zÅΩ$€£¥₹%°¢]+)(?:\^?\{?(-?\d)\}?)?")
@@ -114,7 +145,11 @@ def canonical_unit(words: str) -> str | None:
 def is_unit(text: str) -> bool:
     """Whether the text is made of known units only, such as `m/s` or `cm^2`."""
     words = re.findall(r"[A-Za-zÅΩ]+", text)
-    return bool(words) and all(known_symbol(word) for word in words) and re.fullmatch(r"[A-Za-zÅΩ/^{}\-\d~\s\\,.]+", text) is not None
+    return (
+        bool(words)
+        and all(known_symbol(word) for word in words)
+        and re.fullmatch(r"[A-Za-zÅΩ/^{}\-\d~\s\\,.]+", text) is not None
+    )
 
 
 def conversion(source: str, target: str) -> Fraction | None:

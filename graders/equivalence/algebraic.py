@@ -26,7 +26,7 @@ _ONE: Monomial = ()
 _UNIT: Sum = {_ONE: Fraction(1)}
 
 
-class NoForm(Exception):  # noqa: N818  (a control-flow signal within this room, never seen by a caller)
+class NoForm(Exception):
     """The tree has no normal form within the bounds."""
 
 
@@ -146,7 +146,7 @@ class _Forms:
         top, bottom = quotient
         if bottom != _UNIT or len(top) != 1 or power.denominator != 1:
             raise NoForm
-        (monomial, factor), = top.items()
+        ((monomial, factor),) = top.items()
         if factor != 1 or power > 10**6:
             raise NoForm
         return {tuple((generator, degree * power) for generator, degree in monomial): Fraction(1)}, _UNIT
@@ -179,7 +179,7 @@ class _Forms:
         if base == _UNIT:
             return _UNIT
         if len(base) == 1:
-            (monomial, factor), = base.items()
+            ((monomial, factor),) = base.items()
             if monomial == _ONE and factor > 0:
                 return self._radical(factor, power)
             if factor > 0 and len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0] != "i":

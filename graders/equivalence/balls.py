@@ -98,7 +98,9 @@ def _crosses_cut(value: Ball) -> bool:
 
 
 def _power(base: Ball, exponent: Ball) -> Ball:
-    whole = exponent.mid.imag == 0 and exponent.mid.real.is_integer() and exponent.radius < 1e-12 * (1 + abs(exponent.mid))
+    whole = (
+        exponent.mid.imag == 0 and exponent.mid.real.is_integer() and exponent.radius < 1e-12 * (1 + abs(exponent.mid))
+    )
     count = exponent.mid.real
     if whole and abs(count) <= 200:
         if count < 0:
@@ -190,7 +192,7 @@ def _factorial(value: Ball) -> Ball:
 
 def _binomial(total: Ball, chosen: Ball) -> Ball:
     n, k = total.mid.real, chosen.mid.real
-    if not (n.is_integer() and k.is_integer() and 0 <= k and 0 <= n <= 1000):
+    if not (n.is_integer() and k.is_integer() and k >= 0 and 0 <= n <= 1000):
         raise Undecided
     return _around(complex(math.comb(int(n), int(k))))
 

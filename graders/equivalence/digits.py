@@ -123,8 +123,19 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
         | {"+": lambda *terms: mp.fsum(terms), "*": lambda *factors: mp.fprod(factors), "/": lambda a, b: a / b}
         | {"neg": lambda a: -a, "^": power, "root": real_root, "abs": abs, "exp": exponential}
         | {"sqrt": lambda a: real_root(a, 2), "cbrt": lambda a: real_root(a, 3), "ln": logarithm, "log": logarithm}
-        | {"log10": lambda a: logarithm(a, 10), "log2": lambda a: logarithm(a, 2), "gamma": gamma, "Re": mp.re, "Im": mp.im}
-        | {"factorial": lambda a: gamma(a + 1), "binomial": binomial, "floor": nearest(mp.floor), "ceil": nearest(mp.ceil)}
+        | {
+            "log10": lambda a: logarithm(a, 10),
+            "log2": lambda a: logarithm(a, 2),
+            "gamma": gamma,
+            "Re": mp.re,
+            "Im": mp.im,
+        }
+        | {
+            "factorial": lambda a: gamma(a + 1),
+            "binomial": binomial,
+            "floor": nearest(mp.floor),
+            "ceil": nearest(mp.ceil),
+        }
         | {"permutations": lambda n, k: binomial(n, k) * gamma(k + 1), "min": min, "max": max, "sgn": mp.sign}
         | {"mod": lambda a, b: a - b * mp.floor(a / b), "double_factorial": lambda a: mp.fac2(_small(a))}
     )

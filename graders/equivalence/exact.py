@@ -17,7 +17,7 @@ MAX_FACTORIAL = 3_000
 MAX_STEPS = 20_000
 
 
-class NotExact(Exception):  # noqa: N818  (a control-flow signal within this room, never seen by a caller)
+class NotExact(Exception):
     """The tree has no rational value that is found here: it holds a name, a radical, or a function."""
 
 
@@ -214,7 +214,9 @@ _RULES: Mapping[str, Callable[..., Fraction]] = MappingProxyType(
         "factorial": lambda value: Fraction(math.factorial(_natural(value, MAX_FACTORIAL))),
         "double_factorial": _double_factorial,
         "binomial": _binomial,
-        "permutations": lambda total, k: Fraction(math.perm(_natural(total, MAX_FACTORIAL), _natural(k, MAX_FACTORIAL))),
+        "permutations": lambda total, k: Fraction(
+            math.perm(_natural(total, MAX_FACTORIAL), _natural(k, MAX_FACTORIAL))
+        ),
         "log": _logarithm,
         "log10": lambda value: _logarithm(value, Fraction(10)),
         "log2": lambda value: _logarithm(value, Fraction(2)),

@@ -14,7 +14,7 @@ V = TypeVar("V")
 MAX_STEPS = 20_000
 
 
-class Undecided(Exception):  # noqa: N818  (a control-flow signal within this room, never seen by a caller)
+class Undecided(Exception):
     """The value is undefined, infinite, or not known here."""
 
 

@@ -20,7 +20,9 @@ CONSTANT_NAMES = frozenset({"pi", "e", "i", "infinity"})
 NUM_POINTS = 8
 MIN_POINTS = 3
 AGREEMENT = 1e-35
-_INTEGER_OPS = frozenset({"factorial", "double_factorial", "binomial", "permutations", "sum", "prod", "gcd", "lcm", "mod"})
+_INTEGER_OPS = frozenset(
+    {"factorial", "double_factorial", "binomial", "permutations", "sum", "prod", "gcd", "lcm", "mod"}
+)
 _INTEGER_NAMES = frozenset("i j k l m n N M K p q r a b".split())
 
 

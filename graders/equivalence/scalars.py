@@ -162,6 +162,6 @@ def _infinity(node: Node) -> str:
 def is_scalar(node: Node) -> bool:
     """Whether the node can be a single value."""
     return isinstance(node, (Number, Name, Quantity)) or (
-        isinstance(node, Apply) and node.op not in ("and", "or", "union", "intersection", "difference", "pm", "mp", "pmod")
+        isinstance(node, Apply)
+        and node.op not in ("and", "or", "union", "intersection", "difference", "pm", "mp", "pmod")
     )
-

@@ -11,20 +11,19 @@ from graders.tree import Apply, Name, Node, Number, walk
 MAX_NODES = 60
 MAX_INTEGER_BITS = 256
 MAX_EXPONENT = 12
-_FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc sinh cosh tanh coth exp floor gamma factorial binomial".split()
-)
+_FUNCTIONS = frozenset("sin cos tan cot sec csc sinh cosh tanh coth exp floor gamma factorial binomial".split())
 _RENAMED = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "ln": "log", "log": "log", "abs": "Abs"}
 _RENAMED |= {"ceil": "ceiling", "arsinh": "asinh", "arcosh": "acosh", "artanh": "atanh", "sqrt": "sqrt", "cbrt": "cbrt"}
 
 
-class _NotSymbolic(Exception):  # noqa: N818  (a control-flow signal of this file)
+class _NotSymbolic(Exception):
     """The tree holds something that sympy is not given."""
 
 
 def symbolically_equal(left: Node, right: Node) -> bool | None:
     """Whether sympy simplifies the difference of two trees to zero; None where it does not say."""
-    if sum(1 for node in (left, right) for _ in walk(node)) > MAX_NODES:
+    nodes = [current for node in (left, right) for current, _ in walk(node)]
+    if len(nodes) > MAX_NODES or not all(_is_convertible(node) for node in nodes):
         return None
     import sympy
 
@@ -38,6 +37,12 @@ def symbolically_equal(left: Node, right: Node) -> bool | None:
         return None
     simplified = sympy.simplify(difference, ratio=1)
     return True if simplified == 0 else (False if simplified.is_nonzero else None)
+
+
+def _is_convertible(node: Node) -> bool:
+    if isinstance(node, Apply):
+        return node.op in _FUNCTIONS or node.op in _RENAMED or node.op in ("+", "*", "/", "neg", "^", "root")
+    return isinstance(node, (Number, Name))
 
 
 def _convert(node: Node, sympy: Any) -> Any:

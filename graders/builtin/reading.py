@@ -1,0 +1,113 @@
+"""A completion read without its reference: the half of grading that sees hostile text and knows nothing to leak.
+
+Touches: nothing.
+"""
+
+import json
+from functools import lru_cache
+
+import msgspec
+
+from graders.errors import BadReference
+from graders.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
+from graders.parse import ParseError, parse
+from graders.tree import Node, check_tree
+from graders.verdict import Status
+
+MAX_REFERENCE_CHARS = 20_000
+
+
+class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a completion states, before anyone says whether it is right.
+
+    Args:
+        answer: the span as it stands in the completion; None where there is none.
+        node: its tree; None where there is no answer or it cannot be read.
+        rule: the extraction rule that found it.
+        failure: `no_answer`, `unparsable` or `over_budget`; None where `node` is given.
+        detail: the reason of a failure, else the empty string.
+    """
+
+    answer: str | None
+    node: Node | None
+    rule: str
+    failure: Status | None
+    detail: str
+
+
+_NO_ANSWER = {
+    "no_answer": "the completion states no final answer",
+    "empty": "the answer is empty",
+    "ambiguous": "the last sentence does not single out one value",
+    "unclosed": "the box is cut off before it closes",
+}
+
+
+def read_answer(completion: str, *, question: str | None = None, policy: ExtractionPolicy = DEFAULT_POLICY) -> Reading:
+    """Extract the final answer and parse it."""
+    return reading_of(extract(completion, question=question, policy=policy))
+
+
+def read_text(completion: str, *, question: str | None = None, policy: ExtractionPolicy = DEFAULT_POLICY) -> Reading:
+    """Extract the final answer and leave it as text."""
+    found = extract(completion, question=question, policy=policy)
+    return _missing(found) if found.answer is None else Reading(found.answer, None, found.rule, None, "")
+
+
+def _missing(found: Extraction) -> Reading:
+    if found.reason == "too_long":
+        return Reading(None, None, found.rule, Status.OVER_BUDGET, "the answer is longer than any answer may be")
+    return Reading(None, None, found.rule, Status.NO_ANSWER, _NO_ANSWER[found.reason])
+
+
+def reading_of(found: Extraction) -> Reading:
+    """Parse an extracted answer."""
+    if found.answer is None:
+        return _missing(found)
+    try:
+        return Reading(found.answer, parse(found.answer), found.rule, None, "")
+    except ParseError as error:
+        return Reading(found.answer, None, found.rule, Status.UNPARSABLE, str(error))
+
+
+def accepted_forms(reference: str) -> tuple[str, ...]:
+    """The accepted answers of a reference: itself, or each string of a JSON list such as `["1/2", "0.5"]`."""
+    text = reference.strip()
+    if text.startswith('["') and text.endswith("]"):
+        try:
+            forms = json.loads(text)
+        except ValueError:
+            return (reference,)
+        if forms and all(isinstance(form, str) for form in forms):
+            return tuple(forms)
+    return (reference,)
+
+
+@lru_cache(maxsize=4096)
+def read_reference(reference: str) -> tuple[Node, ...]:
+    """The trees that a reference accepts.
+
+    A reference that is a whole solution (it holds a box, or GSM8K's `####`) is read as a completion is.
+
+    Raises:
+        BadReference: an accepted form is empty, too long, or cannot be read.
+    """
+    if len(reference) > MAX_REFERENCE_CHARS:
+        raise BadReference(f"reference: expected at most {MAX_REFERENCE_CHARS} characters, got {len(reference)}")
+    return tuple(_read_form(form) for form in accepted_forms(reference))
+
+
+def _read_form(form: str) -> Node:
+    text: str | None = form
+    if "\\boxed" in form or "####" in form:
+        text = extract(form, policy=ExtractionPolicy(final_line=False)).answer
+    if text is None or not text.strip():
+        raise BadReference(f"reference {form[:80]!r}: expected an answer, got none; correct or drop the problem")
+    try:
+        node = parse(text)
+        check_tree(node)
+    except ParseError as error:
+        raise BadReference(
+            f"reference {form[:80]!r}: expected an answer that can be read, got {error}; correct or drop the problem"
+        ) from error
+    return node

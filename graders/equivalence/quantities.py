@@ -1,0 +1,118 @@
+"""Values with units: dropped on one side is fine, converted where both are known, conflicting is different.
+
+Touches: nothing.
+"""
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+from graders.equivalence.comparison import Comparison
+from graders.equivalence.numeric import CONSTANT_NAMES, float_value, variables
+from graders.tree import Apply, Name, Node, Number, Quantity, names
+from graders.units import SINGLE_LETTER_UNITS, conversion
+
+_Compare = Callable[[Node, Node], Comparison]
+_PER_CENT = Number("100")
+
+
+def compare_quantities(answer: Node, reference: Node, compare: _Compare, question: str | None) -> Comparison:
+    """Compare two values of which at least one carries a unit."""
+    if isinstance(answer, Quantity) and isinstance(reference, Quantity):
+        return _both(answer, reference, compare)
+    if isinstance(answer, Quantity):
+        return _one(answer, reference, compare, question, forward=True)
+    assert isinstance(reference, Quantity)
+    return _one(reference, answer, compare, question, forward=False)
+
+
+def _both(answer: Quantity, reference: Quantity, compare: _Compare) -> Comparison:
+    units = {answer.unit, reference.unit}
+    if answer.unit == reference.unit:
+        return compare(answer.value, reference.value)
+    if units == {"degree", "rad"}:
+        return compare(_in_radians(answer), _in_radians(reference))
+    if "%" in units and not any(unit.startswith("~") for unit in units):
+        return Comparison(False, "structure", "a percentage against a unit")
+    factor = conversion(answer.unit, reference.unit)
+    if factor is None:
+        return Comparison(False, "structure", f"{answer.unit} does not measure what {reference.unit} does")
+    return compare(_times(factor, answer.value), reference.value)
+
+
+def _one(quantity: Quantity, other: Node, compare: _Compare, question: str | None, *, forward: bool) -> Comparison:
+    """Compare a quantity with a bare value: as the number alone, or as the number that the unit stands for."""
+    readings: list[Node] = []
+    if quantity.unit != "%" or _may_drop_percent(quantity, other, question):
+        readings.append(quantity.value)
+    if quantity.unit == "%":
+        readings.append(Apply("/", (quantity.value, _PER_CENT)))
+    if quantity.unit == "degree" and "pi" in names(other):
+        readings.append(_in_radians(quantity))
+    if quantity.unit == "dozen":
+        readings.append(Apply("*", (Number("12"), quantity.value)))
+    found = Comparison(False, "exact", "the values differ")
+    for reading in readings:
+        found = compare(reading, other) if forward else compare(other, reading)
+        if found.equal:
+            break
+    return found
+
+
+def _may_drop_percent(quantity: Quantity, other: Node, question: str | None) -> bool:
+    """`28%` against 28: the unit is dropped, unless the number is so small that it may itself be the fraction."""
+    if question is not None and re.search(r"%|percent", question, re.IGNORECASE):
+        return True
+    value = float_value(other)
+    return value is None or abs(value) >= 1 or value == 0
+
+
+def _in_radians(quantity: Quantity) -> Node:
+    if quantity.unit == "rad":
+        return quantity.value
+    return Apply("/", (Apply("*", (quantity.value, Name("pi"))), Number("180")))
+
+
+def _times(factor: Fraction, value: Node) -> Node:
+    if factor == 1:
+        return value
+    scale: Node = Number(str(factor.numerator))
+    if factor.denominator != 1:
+        scale = Apply("/", (scale, Number(str(factor.denominator))))
+    return Apply("*", (scale, value))
+
+
+def without_letter_unit(answer: Node, reference: Node, question: str | None) -> tuple[Node, Node] | None:
+    """The two values without a unit of one letter (`5 m`), where one side has it and it can be nothing else.
+
+    The letter is a unit where it stands last beside a number and the other side has no letters. In a reference it may
+    also be a variable: there it needs a square or a cube, a decimal, or a question that never uses it as a symbol.
+    """
+    if not variables(reference) and (bare := _bare(answer)) is not None:
+        return bare[0], reference
+    if not variables(answer) and (bare := _bare(reference)) is not None:
+        value, letter, powered = bare
+        decimal = any(isinstance(part, Number) and "." in part.text for part in (value, *getattr(value, "args", ())))
+        if powered or decimal or (question is not None and not _is_symbol(letter, question)):
+            return answer, value
+    return None
+
+
+def _bare(node: Node) -> tuple[Node, str, bool] | None:
+    """The value before a final unit letter, the letter, and whether it is squared or cubed."""
+    if not (isinstance(node, Apply) and node.op == "*"):
+        return None
+    *factors, last = node.args
+    powered = isinstance(last, Apply) and last.op == "^" and last.args[1] in (Number("2"), Number("3"))
+    letter = last.args[0] if isinstance(last, Apply) and powered else last
+    if not isinstance(letter, Name) or letter.text not in SINGLE_LETTER_UNITS:
+        return None
+    if any(name not in CONSTANT_NAMES for factor in factors for name in names(factor)):
+        return None
+    return (factors[0] if len(factors) == 1 else Apply("*", tuple(factors))), letter.text, powered
+
+
+def _is_symbol(letter: str, question: str) -> bool:
+    """Whether the question uses the letter as a symbol of its own inside a formula."""
+    formulas = re.findall(r"\$([^$]*)\$", question)
+    return any(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", formula) for formula in formulas)
