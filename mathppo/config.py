@@ -29,7 +29,7 @@ def _doc(text: str, **limits: Any) -> Meta:
     return Meta(description=text, **limits)
 
 
-class RunSettings(Settings):
+class RunSettings(Settings, frozen=True):
     seed: Annotated[int, _doc("every random number of the run derives from it", ge=0)] = 0
     iterations: Annotated[int, _doc("PPO iterations: generate, grade, learn", ge=0)] = 130
     checkpoint_every: Annotated[int, _doc("iterations between checkpoints; a kill redoes the updates since", ge=1)] = 10
@@ -37,7 +37,7 @@ class RunSettings(Settings):
     num_threads: Annotated[int, _doc("CPU threads of torch; 0 = torch's own choice", ge=0)] = 0
 
 
-class ProblemsSettings(Settings):
+class ProblemsSettings(Settings, frozen=True):
     source: Annotated[str, _doc('"equations" (built in), a .jsonl or .parquet file, or a hub id of `datasets`')] = (
         "equations"
     )
@@ -56,7 +56,7 @@ class ProblemsSettings(Settings):
     split: Annotated[str, _doc("split of a hub data set")] = "train"
 
 
-class ModelSettings(Settings):
+class ModelSettings(Settings, frozen=True):
     path: Annotated[str, _doc("Hugging Face folder of the policy to start from; empty = from scratch")] = ""
     hidden_size: Annotated[int, _doc("from scratch: width", ge=32)] = 96
     num_layers: Annotated[int, _doc("from scratch: decoder layers", ge=1)] = 3
@@ -68,7 +68,7 @@ class ModelSettings(Settings):
     context_tokens: Annotated[int, _doc("from scratch: longest prompt plus completion", ge=16)] = 128
 
 
-class WarmstartSettings(Settings):
+class WarmstartSettings(Settings, frozen=True):
     steps: Annotated[int, _doc("supervised steps on worked derivations", ge=1)] = 500
     batch_size: Annotated[int, _doc("derivations a step", ge=1)] = 128
     lr: Annotated[float, _doc("peak learning rate; cosine to a tenth of it", gt=0)] = 3e-3
@@ -76,7 +76,7 @@ class WarmstartSettings(Settings):
     checkpoint_every: Annotated[int, _doc("steps between resumable states", ge=1)] = 100
 
 
-class GeneratorSettings(Settings):
+class GeneratorSettings(Settings, frozen=True):
     engine: Annotated[Literal["hf"], _doc("sampling engine")] = "hf"
     prompts_per_iteration: Annotated[int, _doc("problems an iteration", ge=1)] = 128
     samples_per_prompt: Annotated[int, _doc("completions a problem", ge=1)] = 1
@@ -87,7 +87,7 @@ class GeneratorSettings(Settings):
     max_batch_size: Annotated[int, _doc("completions sampled side by side", ge=1)] = 512
 
 
-class GraderSettings(Settings):
+class GraderSettings(Settings, frozen=True):
     name: Annotated[str, _doc('grader: a name, "package.module:attr" or "file.py:attr"')] = "math"
     num_workers: Annotated[int, _doc("sandboxed processes", ge=1)] = 1
     time_limit_s: Annotated[float, _doc("seconds of grading one completion", gt=0)] = 2.0
@@ -95,7 +95,7 @@ class GraderSettings(Settings):
     max_error_share: Annotated[float, _doc("share of grader failures past which the stage stops", ge=0, le=1)] = 0.05
 
 
-class RewardSettings(Settings):
+class RewardSettings(Settings, frozen=True):
     kind: Annotated[
         Literal["grader", "random", "format"],
         _doc('"grader": 1 if correct; controls: "random" (a coin), "format" (1 if it states an answer)'),
@@ -108,7 +108,7 @@ class RewardSettings(Settings):
     overlong_penalty: Annotated[float, _doc("truncation=penalty: penalty at the end of the budget", ge=0)] = 1.0
 
 
-class LearnerSettings(Settings):
+class LearnerSettings(Settings, frozen=True):
     algorithm: Annotated[
         Literal["ppo", "rloo", "grpo", "reinforce++"], _doc("advantage estimator; the last three have no critic")
     ] = "ppo"
@@ -164,7 +164,7 @@ class LearnerSettings(Settings):
         return self.algorithm == "ppo"
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(Settings, frozen=True):
     every: Annotated[int, _doc("iterations between evaluations; 0 = only before and after", ge=0)] = 20
     num_problems: Annotated[int, _doc("held-out problems used on the way; 0 = all", ge=0)] = 500
     num_problems_final: Annotated[int, _doc("held-out problems used before and after; 0 = all", ge=0)] = 0
@@ -172,7 +172,7 @@ class EvaluateSettings(Settings):
     temperature: Annotated[float, _doc("temperature of the sampled mode", gt=0)] = 1.0
 
 
-class Config(Settings):
+class Config(Settings, frozen=True):
     """Every setting of a run, by stage."""
 
     run: RunSettings = RunSettings()

@@ -7,7 +7,7 @@ Touches: nothing.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import jinja2
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -54,6 +54,34 @@ def build_equation_tokenizer() -> PreTrainedTokenizerFast:
         padding_side="left",
         clean_up_tokenization_spaces=False,
     )
+
+
+class SpecialIds(NamedTuple):
+    """A tokenizer's special ids that a run needs.
+
+    Args:
+        bos: begins a text; None where the tokenizer has none.
+        eos: sampling it terminates a completion.
+        pad: fills rows; what it is changes nothing, and a tokenizer without one lends its `eos`.
+    """
+
+    bos: int | None
+    eos: int
+    pad: int
+
+
+def special_ids(tokenizer: PreTrainedTokenizerBase) -> SpecialIds:
+    """Read a tokenizer's special ids.
+
+    Raises:
+        BadInput: it has no end token.
+    """
+    bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
+    if not isinstance(eos, int):
+        raise BadInput(
+            "tokenizer: expected an end token, got none; set eos_token in its folder's tokenizer_config.json"
+        )
+    return SpecialIds(bos=bos if isinstance(bos, int) else None, eos=eos, pad=pad if isinstance(pad, int) else eos)
 
 
 def encode_text(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:

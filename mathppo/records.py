@@ -19,7 +19,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of all records on disk."""
 
 
-class Problem(Record, tag="problem/1"):
+class Problem(Record, frozen=True, tag="problem/1"):
     """A question with a reference answer.
 
     Args:
@@ -55,7 +55,7 @@ class FinishReason(enum.StrEnum):
     """Ran out of token budget: truncated."""
 
 
-class Rollout(Record, tag="rollout/1"):
+class Rollout(Record, frozen=True, tag="rollout/1"):
     """One completion for one problem, exactly as sampled.
 
     Args:
@@ -104,7 +104,7 @@ class Rollout(Record, tag="rollout/1"):
         return self.finish_reason is FinishReason.LENGTH
 
 
-class ScoredRollout(Record, tag="scored_rollout/1"):
+class ScoredRollout(Record, frozen=True, tag="scored_rollout/1"):
     """A rollout with its verdict and its terminal reward.
 
     Args:

@@ -78,7 +78,7 @@ ROLLOUTS = Kind("rollouts", Rollout, False)
 SCORED = Kind("scored_rollouts", ScoredRollout, False)
 
 
-class Header(Record, tag="artefact/1"):
+class Header(Record, frozen=True, tag="artefact/1"):
     """What `artefact.json` says.
 
     Args:
@@ -234,9 +234,7 @@ def read_artefact(path: Path, kind: Kind[T]) -> list[T]:
     except OSError as error:
         raise BadArtefact(f"{path / kind.file}: cannot be read ({error}); run its stage again") from None
     if hashlib.sha256(content).hexdigest() != header.sha256:
-        raise BadArtefact(
-            f"{path / kind.file}: damaged, its sha256 is not the header's; delete {path}, redo its stage"
-        )
+        raise BadArtefact(f"{path / kind.file}: damaged, its sha256 is not the header's; delete {path}, redo its stage")
     records = [_decode(kind, payload, path, i) for i, (payload, _) in enumerate(kind.frames(content))]
     if len(records) != header.count:
         raise BadArtefact(f"{path}: expected {header.count} records, got {len(records)}; delete it and redo its stage")

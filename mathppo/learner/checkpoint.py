@@ -30,7 +30,7 @@ HEADER = "checkpoint.json"
 OPTIMIZERS = "optimizers.safetensors"
 
 
-class CheckpointHeader(Record, tag="checkpoint/1"):
+class CheckpointHeader(Record, frozen=True, tag="checkpoint/1"):
     """What `checkpoint.json` says.
 
     Args:

@@ -91,11 +91,11 @@ def build_experience(
         ref_logprobs: the reference policy's; None without one.
         settings: of the learner.
     """
-    in_reward = settings.kl_place == "reward" and ref_logprobs is not None
-    token_kl = kl.kl_estimate(old_logprobs, ref_logprobs, settings.kl_kind) if in_reward else None
-    rewards = gae.token_rewards(
-        batch.outcome, batch.completion_mask, token_kl, kl_coef=settings.kl_coef if in_reward else 0.0
-    )
+    if settings.kl_place == "reward" and ref_logprobs is not None:
+        token_kl = kl.kl_estimate(old_logprobs, ref_logprobs, settings.kl_kind)
+        rewards = gae.token_rewards(batch.outcome, batch.completion_mask, token_kl, kl_coef=settings.kl_coef)
+    else:
+        rewards = gae.token_rewards(batch.outcome, batch.completion_mask)
     bootstrap = torch.where(batch.truncated & (settings.truncation == "bootstrap"), final_values, 0.0)
     if settings.has_critic:
         estimate = partial(gae.gae, rewards, values, batch.completion_mask, bootstrap, gamma=settings.gamma)

@@ -11,17 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.errors import BadCheckpoint, BrokenInvariant
 from mathppo.learner import checkpoint, diagnostics, models
+from mathppo.learner.critic import critic_backward, fit_critic
 from mathppo.learner.experience import Experience, build_experience, by_rows, row_chunks
+from mathppo.learner.models import PreTrainedModel
 from mathppo.metrics import MetricRow
-from mathppo.ppo import estimators, gae, kl, losses, masked
+from mathppo.ppo import kl, losses, masked
 
 RATIO_TOLERANCE = 1e-3
 """Nats by which float32 log-probabilities of unchanged weights may differ between two ways of batching them."""
@@ -106,9 +107,8 @@ class Learner:
             if stopped_early:
                 break
         self.step += 1
-        return diagnostics.of_experience(experience, self.settings) | diagnostics.of_update(
-            parts, num_skipped=num_skipped, stopped_early=stopped_early, lr=self._lr()
-        )
+        measured = diagnostics.of_update(parts, num_skipped=num_skipped, stopped_early=stopped_early, lr=self._lr())
+        return {**diagnostics.of_experience(experience, self.settings), **measured}
 
     def _minibatches(self, batch: Batch, seed: int) -> Iterator[Int[Tensor, " N"]]:
         order = torch.Generator().manual_seed(seed)
@@ -188,38 +188,15 @@ class Learner:
             )
         return norms if is_finite else None
 
-    def pretrain_critic(self, epochs: int, train: Batch, held_out: Batch, *, seed: int) -> Iterator[MetricRow]:
-        """Fit the critic to the outcomes of the frozen policy's rollouts; yield what each epoch measured.
-
-        Explained variance is that of the held-out rollouts' Monte-Carlo outcomes, never of a target that contains V.
-        The caller stops when it is satisfied.
+    def pretrain_critic(self, train: Batch, held_out: Batch, *, seed: int) -> Iterator[MetricRow]:
+        """Fit the critic to the frozen policy's rollouts; see `critic.fit_critic`.
 
         Raises:
             BrokenInvariant: there is no critic.
         """
-        critic = self.critic
-        if critic is None:
+        if self.critic is None:
             raise BrokenInvariant(f"learner: {self.settings.algorithm} has no critic to pretrain")
-        size = self.settings.micro_batch_size
-        rewards = gae.token_rewards(train.outcome, train.completion_mask)
-        returns = estimators.discounted_returns(rewards, train.completion_mask, gamma=self.settings.gamma)
-        order = torch.Generator().manual_seed(seed)
-        num_steps = max(1, round(train.num_rows / self.settings.critic_pretraining_batch_size))
-        for _ in range(epochs):
-            parts = []
-            for index in torch.randperm(train.num_rows, generator=order).tensor_split(num_steps):
-                num_tokens = train.loss_mask[index].sum().clamp(min=1)
-                chunks = [index[chunk] for chunk in row_chunks(train.lengths[index], size)]
-                stats = [
-                    critic_backward(critic, train.rows(chunk), returns[chunk], num_tokens=num_tokens)
-                    for chunk in chunks
-                ]
-                norm = nn.utils.clip_grad_norm_(critic.parameters(), self.settings.max_grad_norm)
-                self._optimizers["critic"].step()
-                self._optimizers["critic"].zero_grad()
-                parts.append(losses.add_stats(stats) | {"critic_grad_norm": norm})
-            values, _ = by_rows(lambda rows: models.completion_values(critic, rows), held_out, size)
-            yield diagnostics.of_critic(parts, values, held_out)
+        return fit_critic(self.critic, self._optimizers["critic"], train, held_out, self.settings, seed=seed)
 
     def _set_lr(self, progress: float) -> None:
         factor = 1.0 - progress if self.settings.lr_schedule == "linear" else 1.0
@@ -282,23 +259,6 @@ class Learner:
 def load_reference(path: Path, settings: LearnerSettings) -> PreTrainedModel | None:
     """Load the frozen reference policy, or None where the settings take no KL."""
     return None if settings.kl_place == "none" else models.load_policy(path).requires_grad_(False)
-
-
-def critic_backward(
-    critic: PreTrainedModel,
-    batch: Batch,
-    returns: Float[Tensor, "B T"],
-    *,
-    num_tokens: Tensor,
-    old_values: Float[Tensor, "B T"] | None = None,
-    clip: float | None = None,
-) -> losses.Stats:
-    """Accumulate the critic's gradient on some rows; `old_values` are read where `clip` is set."""
-    values, _ = models.completion_values(critic, batch)
-    anchor = returns if old_values is None else old_values
-    loss, stats = losses.value_loss(values, anchor, returns, batch.loss_mask, clip=clip, denominator=num_tokens)
-    loss.backward()
-    return {"value_loss": loss.detach(), "value_clip_share": stats["value_clip_share"]}
 
 
 def _adamw(model: nn.Module, settings: LearnerSettings) -> torch.optim.AdamW:

@@ -30,7 +30,7 @@ from mathppo.ppo import logprobs
 
 
 def build_policy(
-    settings: ModelSettings, *, vocab_size: int, bos_id: int, eos_id: int, pad_id: int, seed: int
+    settings: ModelSettings, *, vocab_size: int, bos_id: int | None, eos_id: int, pad_id: int, seed: int
 ) -> PreTrainedModel:
     """Give a new Llama with tied embeddings and random weights fixed by `seed`; float32, on the CPU."""
     config = LlamaConfig(
@@ -47,8 +47,13 @@ def build_policy(
         pad_token_id=pad_id,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+        policy = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # Drawn again from a generator of its own: the weights of a seed change with no version's order of drawing.
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in policy.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=settings.initializer_range, generator=generator)
+    return policy.eval()
 
 
 def build_critic(policy: PreTrainedModel) -> PreTrainedModel:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
 
 from mathppo.config import WarmstartSettings
+from mathppo.learner.models import PreTrainedModel
 
 IGNORED = -100
 """Label of a position that is not learnt: prompt and padding."""

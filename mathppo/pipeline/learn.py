@@ -13,7 +13,7 @@ from mathppo.learner import checkpoint, models
 from mathppo.learner.learner import Learner, load_reference
 from mathppo.metrics import CriticPretraining, MetricRow, append_row
 from mathppo.progress import Reporter
-from mathppo.prompts import PreTrainedTokenizerBase
+from mathppo.prompts import PreTrainedTokenizerBase, special_ids
 from mathppo.records import ScoredRollout
 from mathppo.seeds import derive_seed
 
@@ -43,7 +43,7 @@ def open_learner(config: Config, folder: Path) -> Learner:
 
 def make_batch(scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTrainedTokenizerBase) -> Batch:
     """Collate scored rollouts as the settings want truncation handled."""
-    batch = collate(scored, pad_id=tokenizer.pad_token_id or 0, drop_truncated=config.learner.truncation == "mask")
+    batch = collate(scored, pad_id=special_ids(tokenizer).pad, drop_truncated=config.learner.truncation == "mask")
     if not batch.loss_mask.any():
         raise StageFailed(
             f"learn: none of the {len(scored)} rollouts can be learnt from (grader errors, or truncated ones under "
@@ -81,7 +81,7 @@ def pretrain_critic(
     train, held_out = batch.rows(rows[num_held_out:]), batch.rows(rows[:num_held_out])
     seed = derive_seed(config.run.seed, "critic pretraining")
     with reporter.task("pretrain critic", settings.critic_pretraining_epochs) as advance:
-        epochs = learner.pretrain_critic(settings.critic_pretraining_epochs, train, held_out, seed=seed)
+        epochs = learner.pretrain_critic(train, held_out, seed=seed)
         for epoch, row in enumerate(epochs, start=1):
             append_row(log, CriticPretraining(epoch=epoch, metrics=row))
             explained = row.get("explained_variance_outcome", 0.0)

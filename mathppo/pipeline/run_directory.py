@@ -5,7 +5,6 @@ Touches: the run directory's config.toml and manifest.json.
 
 import importlib.metadata
 import platform
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,6 @@ def manifest(config: Config) -> dict[str, Any]:
         "git_commit": _git_commit(),
         "seed": config.run.seed,
         "config_sha256": store.fingerprint(config=config),
-        "command": " ".join(Path(sys.argv[0]).name if i == 0 else arg for i, arg in enumerate(sys.argv[:2])),
     }
 
 

@@ -5,6 +5,7 @@ Each writes one artefact and can be killed anywhere: what is finished is kept, a
 Touches: artefacts, through the store.
 """
 
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from mathppo.config import Config
 from mathppo.errors import BadInput, StageFailed
 from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.progress import SILENT, Reporter
-from mathppo.prompts import PreTrainedTokenizerBase, encode_prompt
+from mathppo.prompts import PreTrainedTokenizerBase, encode_prompt, special_ids
 from mathppo.records import Problem, Rollout, ScoredRollout
 from mathppo.reward import reward_of
 from mathppo.seeds import derive_seed
@@ -26,12 +27,10 @@ GRADED_AT_ONCE = 4096
 
 def sampling_of(config: Config, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None = None) -> Sampling:
     """Give the sampling of the run's completions, or the same at another temperature."""
-    if tokenizer.eos_token_id is None:
-        raise BadInput("tokenizer: expected one with an end token (eos_token), got one without; set it in its folder")
     return Sampling(
         max_new_tokens=config.generator.max_new_tokens,
         temperature=config.generator.temperature if temperature is None else temperature,
-        stop_token_ids=(tokenizer.eos_token_id,),
+        stop_token_ids=(special_ids(tokenizer).eos,),
     )
 
 
@@ -39,12 +38,14 @@ def choose_problems(problems: Sequence[Problem], iteration: int, count: int, see
     """Give the problems of an iteration: consecutive blocks of an endless series of shuffles of them all."""
     if not problems:
         raise BadInput("problems: expected at least one, got none; run prepare with a source that has some")
-    chosen = []
-    for position in range(iteration * count, (iteration + 1) * count):
-        epoch, place = divmod(position, len(problems))
-        if not chosen or place == 0:
-            order = sorted(range(len(problems)), key=lambda i: derive_seed(seed, "order", epoch, i))
-        chosen.append(problems[order[place]])
+    first, last = (divmod(position, len(problems)) for position in (iteration * count, (iteration + 1) * count - 1))
+    chosen: list[Problem] = []
+    for epoch in range(first[0], last[0] + 1):
+        order = list(problems)
+        random.Random(derive_seed(seed, "order", epoch)).shuffle(order)
+        start = first[1] if epoch == first[0] else 0
+        end = last[1] + 1 if epoch == last[0] else len(order)
+        chosen += order[start:end]
     return chosen
 
 

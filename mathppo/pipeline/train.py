@@ -160,10 +160,13 @@ def iterate(session: Session) -> MetricRow:
         learner.save(run.checkpoint(learner.step), session.tokenizer)
         checkpoint.prune_checkpoints(run.checkpoints, keep=config.run.keep_checkpoints)
     num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
-    metrics |= diagnostics.of_rollouts(scored)
-    metrics |= {f"{stage}_s": seconds for stage, seconds in watch.seconds.items()}
-    metrics["tokens_per_s"] = num_tokens / max(watch.seconds["generate"], 1e-9)
-    metrics["other_s"] = time.monotonic() - started - sum(watch.seconds.values())
+    metrics = {
+        **diagnostics.of_rollouts(scored),
+        **metrics,
+        **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},
+        "tokens_per_s": num_tokens / max(watch.seconds["generate"], 1e-9),
+        "other_s": time.monotonic() - started - sum(watch.seconds.values()),
+    }
     append_row(run.metrics, Iteration(iteration=learner.step, metrics=metrics))
     return metrics
 

@@ -13,7 +13,7 @@ from mathppo.batch import collate
 from mathppo.evaluate.metrics import Mode
 from mathppo.learner.learner import Learner
 from mathppo.pipeline.run_directory import RunDirectory
-from mathppo.prompts import PreTrainedTokenizerBase
+from mathppo.prompts import PreTrainedTokenizerBase, special_ids
 from mathppo.records import Problem, ScoredRollout
 from mathppo.report import RolloutView
 
@@ -29,7 +29,7 @@ def views_of(
         store.read_artefact(run.evaluation(learner.step) / Mode.SAMPLED / "scored", store.SCORED)
     )
     by_id = {problem.id: problem for problem in problems}
-    experience = learner.experience(collate(scored, pad_id=tokenizer.pad_token_id or 0))
+    experience = learner.experience(collate(scored, pad_id=special_ids(tokenizer).pad))
     views = []
     for row, item in enumerate(scored):
         length, problem = len(item.rollout.completion_ids), by_id[item.rollout.problem_id]
@@ -39,8 +39,8 @@ def views_of(
                 problem_id=problem.id,
                 question=problem.question,
                 reference=problem.reference,
-                prompt=[tokenizer.decode([token]) for token in item.rollout.prompt_ids],
-                completion=[tokenizer.decode([token]) for token in item.rollout.completion_ids],
+                prompt=[str(tokenizer.decode([token])) for token in item.rollout.prompt_ids],
+                completion=[str(tokenizer.decode([token])) for token in item.rollout.completion_ids],
                 behaviour_logprobs=item.rollout.behaviour_logprobs,
                 old_logprobs=experience.old_logprobs[row, :length].tolist(),
                 values=experience.values[row, :length].tolist() if has_critic else None,

@@ -17,7 +17,7 @@ from mathppo.learner import checkpoint, models
 from mathppo.learner.warmstart import Example, learning_rate, make_optimizer, supervised_step
 from mathppo.problems import demonstrate
 from mathppo.progress import Reporter
-from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer, encode_prompt, encode_text
+from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer, encode_prompt, encode_text, special_ids
 from mathppo.records import Problem
 from mathppo.seeds import derive_seed
 
@@ -85,16 +85,17 @@ def draw_examples(
             )
         text = demonstrate(problem, rng, config.warmstart.slip_rate)
         prompt = encode_prompt(problem, tokenizer, template=config.problems.template)
-        examples.append((prompt, [*encode_text(text, tokenizer), tokenizer.eos_token_id]))
+        examples.append((prompt, [*encode_text(text, tokenizer), special_ids(tokenizer).eos]))
     return examples
 
 
 def _new_policy(config: Config, tokenizer: PreTrainedTokenizerBase) -> models.PreTrainedModel:
+    special = special_ids(tokenizer)
     return models.build_policy(
         config.model,
         vocab_size=len(tokenizer),
-        bos_id=tokenizer.bos_token_id,
-        eos_id=tokenizer.eos_token_id,
-        pad_id=tokenizer.pad_token_id,
+        bos_id=special.bos,
+        eos_id=special.eos,
+        pad_id=special.pad,
         seed=derive_seed(config.run.seed, "weights"),
     )
