@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles_statistics import share_of_choices, sign_flip_by_enumeration
+from oracles_statistics import sign_flip_by_enumeration
 from scipy.stats import binomtest, false_discovery_control
 
 from mathppo.errors import BadInput
@@ -15,7 +15,6 @@ from mathppo.evaluate.paired import (
     sign_flip_p,
     smallest_detectable_difference,
 )
-from mathppo.evaluate.statistics import g_pass_at_k, majority, pass_at_k
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -85,23 +84,6 @@ def test_holm_by_hand() -> None:
     assert all(h >= f for h, f in zip(holm(p), false_discovery_control(p), strict=True)), "stricter than Benjamini"
 
 
-@given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n), st.integers(1, n))), st.data())
-@settings(deadline=None)
-def test_g_pass_counts_every_choice(counts: tuple[int, int, int], data: st.DataObject) -> None:
-    c, n, k = counts
-    j = data.draw(st.integers(1, k))
-    assert g_pass_at_k([c], [n], k, j / k)[0] == pytest.approx(share_of_choices(c, n, k, j))
-    assert g_pass_at_k([c], [n], k, 0.0) == pytest.approx(pass_at_k([c], [n], k))
-
-
-def test_majority_shares_ties_and_counts_no_silence() -> None:
-    assert majority(["7", "7", "5"], [True, True, False]) == 1.0
-    assert majority(["5", "7", "5"], [False, True, False]) == 0.0
-    assert majority([None, None, "7"], [False, False, True]) == 1.0
-    assert majority(["1", "2", "3"], [True, False, False]) == pytest.approx(1 / 3)
-    assert majority([], []) == majority([None], [False]) == 0.0
-
-
 def test_intervals_repeat_by_seed_and_hold_the_mean() -> None:
     differences = rng(1).choice([-0.5, 0, 0.25, 1], size=200)
     low, high = difference_interval(differences, rng(2))
@@ -120,10 +102,6 @@ def test_intervals_repeat_by_seed_and_hold_the_mean() -> None:
         (lambda: difference_interval([0.1], rng(), confidence=1.5), "confidence"),
         (lambda: holm([0.5, 1.2]), r"p values in \[0, 1\]"),
         (lambda: smallest_detectable_difference([0.5]), "at least 2 problems"),
-        (lambda: g_pass_at_k([1], [2], 1, 1.5), "threshold"),
-        (lambda: g_pass_at_k([1], [2], 3, 0.5), "got k = 3"),
-        (lambda: majority(["1"], []), "as many answers as verdicts"),
-        (lambda: majority(["1", "1"], [True, False]), "one verdict for answers that are equivalent"),
     ],
 )
 def test_bad_input_is_refused(call, message: str) -> None:
