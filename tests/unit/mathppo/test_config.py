@@ -1,0 +1,81 @@
+"""Settings: defaults, files, overrides, and how each mistake is named."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mathppo.config import Config, encode_config, load_config, settings_of
+from mathppo.errors import BadSetting
+
+
+def test_an_override_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[learner]\nlr = 1e-5\ncritic_lr = 2e-5\n")
+    config = load_config(file, [("learner.lr", "3e-6"), ("reward.kind", "random"), ("learner.whiten", "false")])
+    assert config.learner.lr == 3e-6
+    assert config.learner.critic_lr == 2e-5
+    assert config.learner.whiten is False
+    assert config.reward.kind == "random"
+    assert config.learner.gamma == Config().learner.gamma
+
+
+def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
+    config = load_config(None, [("learner.dual_clip", "3.0"), ("problems.mix", '[["linear", 2, 0.5]]')])
+    file = tmp_path / "config.toml"
+    file.write_bytes(encode_config(config))
+    assert load_config(file) == config
+
+
+def test_none_turns_a_setting_off(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[learner]\ntarget_kl = 0.1\n")
+    assert load_config(file, [("learner.target_kl", "none")]).learner.target_kl is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("learner.lrr", "1", r"learner\.lrr: unknown setting; did you mean learner\.lr\?"),
+        ("lerner.lr", "1", r"lerner\.lr: unknown setting; did you mean learner\.lr\?"),
+        ("nothing.at_all", "1", r"nothing\.at_all: unknown setting; sections are run, problems"),
+        ("learner", "1", r"expected a setting as --section\.name=value"),
+        ("learner.lr", "fast", r"learner\.lr: expected float, got str"),
+        ("learner.lr", "-1", r"learner\.lr: expected float > 0\.0, got -1"),
+        ("learner.epochs", "2.5", r"learner\.epochs: expected int, got float"),
+        ("generator.max_new_tokens", "0", r"generator\.max_new_tokens: expected int >= 1, got 0"),
+        ("reward.kind", "luck", r"reward\.kind: expected one of 'grader', 'random', 'format', got 'luck'"),
+        ("problems.mix", "[]", r"problems\.mix: expected array of length >= 1"),
+        ("learner.algorithm", "rloo", r"generator\.samples_per_prompt: expected at least 2"),
+        ("learner.minibatches", "9999", r"learner\.minibatches: expected at most one a rollout \(128"),
+        ("learner.kl_coef", "0.1", r'learner\.kl_coef: expected 0 while learner\.kl_place is "none"'),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_path_and_what_is_allowed(key: str, value: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        load_config(None, [(key, value)])
+
+
+def test_bootstrapping_needs_a_critic() -> None:
+    overrides = [("learner.algorithm", "reinforce++"), ("learner.truncation", "bootstrap")]
+    with pytest.raises(BadSetting, match="no critic to bootstrap from"):
+        load_config(None, overrides)
+
+
+def test_a_missing_broken_or_flat_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="found nothing at"):
+        load_config(tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[learner\n")
+    with pytest.raises(BadSetting, match="expected a TOML file at"):
+        load_config(broken)
+    flat = tmp_path / "flat.toml"
+    flat.write_text("learner = 3\n")
+    with pytest.raises(BadSetting, match="learner: expected a section with settings of its own, got 3"):
+        load_config(flat)
+
+
+def test_every_setting_has_a_description() -> None:
+    for section in msgspec.structs.fields(Config):
+        for name, _, description, _ in settings_of(section.type):
+            assert description, f"{section.name}.{name}"

@@ -1,0 +1,138 @@
+"""Artefacts: whole or absent, resumed where they stopped, refused by name when they are not what they say."""
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from mathppo import store
+from mathppo.errors import BadArtefact
+from mathppo.records import Problem
+from runs import tiny_rollouts
+
+SCORED = tiny_rollouts(7)
+ROLLOUTS = [item.rollout for item in SCORED]
+PROBLEMS = [Problem(id=f"p{i}", question=f"{i}+1", reference=str(i + 1)) for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "records"), [(store.PROBLEMS, PROBLEMS), (store.ROLLOUTS, ROLLOUTS), (store.SCORED, SCORED)]
+)
+def test_records_come_back_as_they_were(tmp_path: Path, kind: store.Kind, records: list) -> None:
+    store.write_artefact(tmp_path / "a", kind, records, "origin")
+    assert store.read_artefact(tmp_path / "a", kind) == records
+    assert store.read_header(tmp_path / "a", kind).count == len(records)
+    assert not store.partial_path(tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("kind_and_records", [(store.PROBLEMS, PROBLEMS), (store.ROLLOUTS, ROLLOUTS)])
+@pytest.mark.parametrize("torn", [0, 1, 3])
+def test_a_killed_writer_goes_on_after_its_last_whole_record(
+    tmp_path: Path, kind_and_records: tuple[store.Kind, list], torn: int
+) -> None:
+    kind, records = kind_and_records
+    with store.ArtefactWriter(tmp_path / "a", kind, "origin") as writer:
+        writer.append(records[:3])
+    with open(store.partial_path(tmp_path / "a") / kind.file, "ab") as file:
+        file.write(kind.encode(records[3])[:torn])
+    assert not (tmp_path / "a").exists()
+    with store.ArtefactWriter(tmp_path / "a", kind, "origin") as writer:
+        assert writer.done == records[:3]
+        writer.append(records[3:])
+        writer.finish()
+    assert store.read_artefact(tmp_path / "a", kind) == records
+
+
+def test_a_kill_between_the_header_and_the_rename_loses_nothing(tmp_path: Path) -> None:
+    store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
+    (tmp_path / "a").rename(store.partial_path(tmp_path / "a"))
+    with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
+        assert writer.done == PROBLEMS
+        writer.finish()
+    assert store.read_artefact(tmp_path / "a", store.PROBLEMS) == PROBLEMS
+
+
+def test_unfinished_work_of_another_origin_is_not_mixed_in(tmp_path: Path) -> None:
+    with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
+        writer.append(PROBLEMS[:1])
+    with pytest.raises(BadArtefact, match="made from other inputs or settings; delete it"):
+        store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "other")
+
+
+def test_a_finished_artefact_is_not_written_over(tmp_path: Path) -> None:
+    store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
+    with pytest.raises(BadArtefact, match="expected no artefact yet"):
+        store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin")
+    assert store.is_finished(tmp_path / "a", store.PROBLEMS, "origin")
+    with pytest.raises(BadArtefact, match="was made from other inputs"):
+        store.is_finished(tmp_path / "a", store.PROBLEMS, "other")
+    assert not store.is_finished(tmp_path / "b", store.PROBLEMS, "origin")
+
+
+def _hold(path: Path, started: "multiprocessing.synchronize.Event", end: "multiprocessing.synchronize.Event") -> None:
+    with store.ArtefactWriter(path, store.PROBLEMS, "origin"):
+        started.set()
+        end.wait(30)
+
+
+def test_two_processes_never_write_one_artefact(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    started, end = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path / "a", started, end))
+    other.start()
+    assert started.wait(60)
+    with pytest.raises(BadArtefact, match="another process is writing it"):
+        store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin")
+    end.set()
+    other.join()
+    assert other.exitcode == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda a: (a / "records.jsonl").write_bytes(b"{}\n"), "damaged, its sha256 is not the header's"),
+        (lambda a: (a / "records.jsonl").unlink(), "cannot be read"),
+        (lambda a: (a / "artefact.json").write_text("{}"), "expected the header of problems"),
+        (lambda a: (a / "artefact.json").unlink(), "expected the header of problems"),
+    ],
+)
+def test_damage_is_refused_by_name(tmp_path: Path, damage: object, message: str) -> None:
+    store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
+    damage(tmp_path / "a")  # type: ignore[operator]
+    with pytest.raises(BadArtefact, match=message):
+        store.read_artefact(tmp_path / "a", store.PROBLEMS)
+
+
+def test_another_kind_a_missing_and_an_unfinished_artefact_are_told_apart(tmp_path: Path) -> None:
+    store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
+    with pytest.raises(BadArtefact, match="expected rollouts, found problems"):
+        store.read_artefact(tmp_path / "a", store.ROLLOUTS)
+    with pytest.raises(BadArtefact, match="expected a folder with rollouts, found none$"):
+        store.read_artefact(tmp_path / "b", store.ROLLOUTS)
+    store.ArtefactWriter(tmp_path / "b", store.ROLLOUTS, "origin").close()
+    with pytest.raises(BadArtefact, match="is unfinished: run its stage again"):
+        store.read_artefact(tmp_path / "b", store.ROLLOUTS)
+
+
+def test_a_record_that_is_none_and_a_wrong_count_are_refused(tmp_path: Path) -> None:
+    for name, lines, message in (("a", b'{"schema":"problem/1"}\n', "record 0 is none of problems"), ("b", b"", "expected 1 records, got 0")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "records.jsonl").write_bytes(lines)
+        header = store.Header(kind="problems", count=1, sha256=__import__("hashlib").sha256(lines).hexdigest(), fingerprint="")
+        (folder / "artefact.json").write_bytes(store.msgspec.json.encode(header))
+        with pytest.raises(BadArtefact, match=message):
+            store.read_artefact(folder, store.PROBLEMS)
+
+
+def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    store.write_file(tmp_path / "deep" / "f", "old")
+    with pytest.raises(TypeError):
+        store.write_file(tmp_path / "deep" / "f", 3)  # type: ignore[arg-type]
+    assert [(p.name, p.read_text()) for p in (tmp_path / "deep").iterdir()] == [("f", "old")]
+
+
+def test_a_fingerprint_depends_on_names_and_values_and_not_on_order() -> None:
+    assert store.fingerprint(a=1, b="x") == store.fingerprint(b="x", a=1)
+    assert len({store.fingerprint(a=1), store.fingerprint(a=2), store.fingerprint(b=1), store.fingerprint(a="1")}) == 4
