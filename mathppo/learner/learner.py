@@ -116,14 +116,28 @@ class Learner:
             yield from torch.randperm(batch.num_rows, generator=order).tensor_split(self.settings.minibatches)
 
     def _minibatch(self, minibatch: Experience, *, is_first: bool) -> losses.Stats | None:
-        """Accumulate the gradients of one minibatch, micro-batch by micro-batch, and step; None where none was taken.
-
-        Every mean is a sum divided by the minibatch's count of trained tokens, known before the first backward, so that
-        the split into micro-batches changes nothing.
-        """
+        """Take one optimizer step; None where there was nothing to learn or the gradient was not finite."""
         num_tokens = minibatch.batch.loss_mask.sum()
         if num_tokens == 0:
             return None
+        stats = self.accumulate(minibatch, num_tokens, is_first=is_first)
+        norms = self._step_optimizers()
+        return None if norms is None else stats | norms
+
+    def accumulate(self, minibatch: Experience, num_tokens: Tensor, *, is_first: bool = False) -> losses.Stats:
+        """Add a minibatch's gradients to the models', micro-batch by micro-batch.
+
+        Every mean is a sum divided by `num_tokens`, the trained tokens of the whole optimizer step, known before the
+        first backward, so that the split into micro-batches changes nothing.
+
+        Args:
+            minibatch: rows of an experience.
+            num_tokens: True positions of the `loss_mask` of all rows that go into the optimizer step.
+            is_first: nothing has been stepped since the experience was built: the ratio must be 1.
+
+        Raises:
+            BrokenInvariant: it is not.
+        """
         parts = []
         for index in row_chunks(minibatch.batch.lengths, self.settings.micro_batch_size):
             rows = minibatch.rows(index)
@@ -140,8 +154,7 @@ class Learner:
                     clip=self.settings.value_clip,
                 )
             parts.append(stats)
-        norms = self._step_optimizers()
-        return None if norms is None else losses.add_stats(parts) | norms
+        return losses.add_stats(parts)
 
     def _policy_backward(self, rows: Experience, num_tokens: Tensor) -> losses.Stats:
         batch, settings = rows.batch, self.settings
