@@ -128,7 +128,13 @@ class Browser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._session = None
+        # Asked to close, it ends its helpers, which would otherwise go on writing into the profile.
+        self.call("Browser.close")
         os.close(self._read)
         os.close(self._write)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

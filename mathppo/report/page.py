@@ -107,7 +107,7 @@ def headline(run: RunRecord) -> str:
         elif after.high < before.low:
             said = f"lowered {mode} accuracy on held-out problems from {numbers}, by {-points:.1f} points"
         else:
-            said = f"did not measurably change {mode} accuracy on held-out problems: {numbers}, intervals overlap"
+            said = f"did not measurably change {mode} accuracy on held-out problems ({numbers}, intervals overlap)"
         return f"The run {said} {effort}".strip() + "."
     return f"The run was not evaluated before and after{', ' + effort if effort else ''}."
 

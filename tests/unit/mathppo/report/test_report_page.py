@@ -184,7 +184,7 @@ def test_controls_are_drawn_and_named(run: Path) -> None:
 def test_headlines_say_what_happened(tmp_path: Path) -> None:
     still = read_run(write_run(tmp_path / "still", lift=0.0))
     assert headline(still).startswith(
-        "The run did not measurably change greedy accuracy on held-out problems: 36.0% to"
+        "The run did not measurably change greedy accuracy on held-out problems (36.0% to"
     )
     worse = read_run(write_run(tmp_path / "worse", lift=-0.2, iterations=60))
     assert headline(worse).startswith("The run lowered greedy accuracy on held-out problems from 36.0% to")
