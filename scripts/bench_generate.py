@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=128)
     parser.add_argument("--max-new-tokens", type=int, default=24)
     parser.add_argument("--prompt-tokens", type=int, nargs=2, default=(8, 13), metavar=("LEAST", "MOST"))
-    parser.add_argument("--stop-ids", type=int, nargs="+", default=[2, 3, 4], help="3 of 47 ids: about 14 tokens each")
+    parser.add_argument("--stop-ids", type=int, nargs="+", default=[2, 3, 4], help="three ids: about 12 tokens each")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()

@@ -128,7 +128,8 @@ class SlotCache:
         if self.end == self.mask.shape[-1]:
             self._rebuild(self.end - self.start)
         self.end += 1
-        return self.mask[: self.rows, :, :, self.start : self.end]
+        # Contiguous, because attention kernels want aligned masks and a view may start anywhere.
+        return self.mask[: self.rows, :, :, self.start : self.end].contiguous()
 
     def keep(self, order: list[int]) -> None:
         moved = [i for i, row in enumerate(order) if i != row]

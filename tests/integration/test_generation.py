@@ -190,3 +190,17 @@ def test_bfloat16_models_sample() -> None:
     model = build("qwen2").to(torch.bfloat16)
     rollouts = sample(model, mixed_requests(12), Sampling(max_new_tokens=8, stop_token_ids=(1,)), max_batch_size=4)
     assert all(max(r.behaviour_logprobs) <= 0 for r in rollouts.values())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_gpu_samples_what_the_cpu_samples(name: str) -> None:
+    model, requests = build(name), mixed_requests(40)
+    sampling = Sampling(max_new_tokens=20, stop_token_ids=(1, 2), temperature=0.9)
+    on_cpu = sample(model, requests, sampling)
+    on_gpu = sample(model.to("cuda"), requests, sampling, max_batch_size=12)
+    same = [on_gpu[problem_id].completion_ids == rollout.completion_ids for problem_id, rollout in on_cpu.items()]
+    assert sum(same) >= 38  # another device rounds otherwise: a draw close to a boundary may differ
+    for problem_id, rollout in on_cpu.items():
+        if on_gpu[problem_id].completion_ids == rollout.completion_ids:
+            assert on_gpu[problem_id].behaviour_logprobs == pytest.approx(rollout.behaviour_logprobs, abs=2e-3)
