@@ -1,4 +1,7 @@
-"""Metrics and rollouts in, pages and pictures out."""
+"""Metrics and rollouts in, pages and pictures out.
+
+Touches: nothing.
+"""
 
 from mathppo.report.page import write_report
 from mathppo.report.terminal import terminal_table
