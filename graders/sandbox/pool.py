@@ -34,7 +34,8 @@ class GraderPool:
         time_limit_s: for one answer, from the start of execution, never from queueing; above 0.
         memory_limit_bytes: address space of one worker, interpreter included (about 100 MB).
         lockdown: False leaves only the process boundary and resource limits: for measuring, not for untrusted text.
-        require: names of isolation layers without which the pool refuses to start, beside the grader's own.
+        require: names of isolation layers without which the pool refuses to start, beside the grader's own
+            `requires`; None means `seccomp` for graders that are not shipped with this package, and none for those.
 
     Raises:
         BadInput: a bad argument.
@@ -49,7 +50,7 @@ class GraderPool:
         memory_limit_bytes: int = 1 << 30,
         *,
         lockdown: bool = True,
-        require: Sequence[str] = (),
+        require: Sequence[str] | None = None,
     ) -> None:
         if num_workers < 1 or not 0 < time_limit_s < 1e6 or memory_limit_bytes < 1 << 26:
             raise BadInput(
@@ -59,7 +60,7 @@ class GraderPool:
         spec = os.path.abspath(grader) if grader.partition(":")[0].endswith(".py") else grader
         self._setup = Setup(spec, origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
         self._num_workers = num_workers
-        self._require = frozenset(require)
+        self._require = None if require is None else frozenset(require)
         self._lock = threading.Lock()
         self._dispatcher: Dispatcher | None = None
         self._shown: Any = None
@@ -212,7 +213,10 @@ class GraderPool:
             crews = [Crew(first_role, workers, 1, MAX_CHUNK_ITEMS, ANSWERS_PER_LIFE)]
         if ready.split:
             crews.append(Crew("judge", workers, 1, MAX_CHUNK_ITEMS, ANSWERS_PER_LIFE))
-        dispatcher = Dispatcher(self._setup, zygote, crews, self._require)
+        require = self._require
+        if require is None:
+            require = frozenset() if ready.trusted or not self._setup.lockdown else frozenset({"seccomp"})
+        dispatcher = Dispatcher(self._setup, zygote, crews, require)
         dispatcher.await_workers(START_LIMIT_S)
         return dispatcher
 

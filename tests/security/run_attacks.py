@@ -1,0 +1,116 @@
+"""Run every attack, in the sandbox or without one, and print as JSON what became of each.
+
+    python run_attacks.py sandbox|bare [--deny docker|landlock|namespaces|seccomp ...]
+
+`--deny` first puts this process under a filter that refuses what such a surrounding refuses; see `surroundings.py`.
+
+Touches: a scratch directory, a listening port, child processes.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LIMIT_S = 1.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("where", choices=["sandbox", "bare"])
+    parser.add_argument("--deny", nargs="*", default=[])
+    options = parser.parse_args()
+    sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+    import surroundings
+
+    surroundings.deny(options.deny)
+    os.environ["SECRET_TOKEN"] = "S3CRET"
+    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.socket(socket.AF_UNIX) as unix, subprocess.Popen(["sleep", "1000"]) as victim:
+            try:
+                prepared = prepare(Path(directory), server, unix, victim.pid)
+                report = in_sandbox(prepared) if options.where == "sandbox" else bare(prepared)
+                report["victim"] = "alive" if victim.poll() is None else "dead"
+                report["directory"] = sorted(os.listdir(directory))
+            finally:
+                victim.kill()
+    print(json.dumps(report))
+
+
+def prepare(directory: Path, server: socket.socket, unix: socket.socket, victim: int) -> dict:
+    """Lay out what the attacks are after."""
+    os.chmod(directory, 0o777)
+    (directory / "secret").write_text("S3CRET")
+    for bait in ("bait", "bait2"):
+        (directory / bait).write_text("x")
+    unix.bind(str(directory / "unix"))
+    unix.listen()
+    return {
+        "dir": str(directory),
+        "secret": str(directory / "secret"),
+        "port": server.getsockname()[1],
+        "unix": str(directory / "unix"),
+        "victim": victim,
+    }
+
+
+def in_sandbox(prepared: dict) -> dict:
+    """Send every attack through a pool as a completion."""
+    from attacks import ATTACKS
+
+    from graders import GraderPool
+
+    question = json.dumps(prepared)
+    with GraderPool(f"{HERE}/attacker.py:Attacker", num_workers=2, time_limit_s=LIMIT_S) as pool:
+        verdicts = pool.grade([(program, "", question) for program in ATTACKS.values()])
+        layers = {layer.name: layer.state for layer in pool.layers}
+    outcomes = {
+        name: [verdict.status.value, verdict.method, verdict.detail]
+        for name, verdict in zip(ATTACKS, verdicts, strict=True)
+    }
+    return {"outcomes": outcomes, "layers": layers}
+
+
+def bare(prepared: dict) -> dict:
+    """Run every attack in a plain forked child: the positive control."""
+    import attacker
+    from attacks import ATTACKS
+
+    leaked = os.open("/dev/null", os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    return {"outcomes": {name: in_child(attacker, program, prepared) for name, program in ATTACKS.items()}}
+
+
+def in_child(attacker, program: str, prepared: dict) -> list[str]:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in range(3):
+            os.dup2(null, fd)
+        try:
+            said = attacker.run_program(program, prepared)
+        except BaseException as error:
+            said = f"stopped: {type(error).__name__}: {error}"[:200]
+        os.write(writer, said.encode("utf-8", "replace"))
+        os._exit(0)
+    os.close(writer)
+    said = os.read(reader, 4096).decode() if select.select([reader], [], [], 2 * LIMIT_S)[0] else "stopped: deadline"
+    os.close(reader)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return ["correct" if said.startswith("hurt") else "incorrect", "claim", said]
+
+
+if __name__ == "__main__":
+    begin = time.monotonic()
+    main()
+    print(f"{time.monotonic() - begin:.1f} s", file=sys.stderr)
