@@ -12,7 +12,7 @@ from types import MappingProxyType
 import torch
 from rich.console import Console
 
-from mathppo import conformance, doctor, store
+from mathppo import doctor, store
 from mathppo.config import Config
 from mathppo.errors import BadArtefact, BadInput
 from mathppo.evaluate.metrics import Evaluation, Mode
@@ -156,6 +156,8 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _conformance(options: argparse.Namespace) -> int:
+    from mathppo import conformance
+
     rows = conformance.run(options.kind, options.spec)
     for row in rows:
         print(f"{'pass' if row.passed else 'FAIL'}  {row.name}  {row.detail}  [{row.issue}]")

@@ -85,7 +85,7 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "generate_s": Metric("s", "wall time of sampling"),
         "grade_s": Metric("s", "wall time of grading that sampling did not hide"),
         "learn_s": Metric("s", "wall time of values, advantages and updates"),
-        "other_s": Metric("s", "wall time of the rest of the iteration: artefacts, logs, checkpoints"),
+        "other_s": Metric("s", "wall time of the rest of the iteration: choosing problems, statistics; without checkpoints"),
         "tokens_per_s": Metric("tokens/s", "completion tokens sampled over generate_s"),
         "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
         "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),

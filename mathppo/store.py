@@ -106,6 +106,7 @@ class ArtefactWriter(Generic[T]):
         path: the artefact's directory; its parent is made if missing.
         kind: what it holds.
         made_from: fingerprint of inputs and settings.
+        unit: of an unfinished artefact, the longest head of a multiple of this many records is kept.
 
     Attributes:
         done: the records that an earlier, killed run of the stage already wrote.
@@ -114,7 +115,7 @@ class ArtefactWriter(Generic[T]):
         BadArtefact: `path` exists already, a partial one was made from something else, or another process writes it.
     """
 
-    def __init__(self, path: Path, kind: Kind[T], made_from: str) -> None:
+    def __init__(self, path: Path, kind: Kind[T], made_from: str, *, unit: int = 1) -> None:
         if path.exists():
             raise BadArtefact(f"{path}: expected no artefact yet, found one; delete it or choose another output folder")
         self._path, self._kind, self._made_from = path, kind, made_from
@@ -122,10 +123,10 @@ class ArtefactWriter(Generic[T]):
         self._partial.mkdir(parents=True, exist_ok=True)
         self._claim()
         content = (self._partial / kind.file).read_bytes() if (self._partial / kind.file).exists() else b""
-        self.done: list[T] = []
-        end = 0
-        for payload, end in kind.frames(content):  # noqa: B007 - the last end is needed
-            self.done.append(_decode(kind, payload, self._partial, len(self.done)))
+        frames = list(kind.frames(content))
+        frames = frames[: len(frames) - len(frames) % unit]
+        self.done = [_decode(kind, payload, self._partial, i) for i, (payload, _) in enumerate(frames)]
+        end = frames[-1][1] if frames else 0
         self._file = open(self._partial / kind.file, "ab")  # noqa: SIM115 - closed by close()
         self._file.truncate(end)
         self._hash = hashlib.sha256(content[:end])

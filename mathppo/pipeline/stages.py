@@ -21,6 +21,9 @@ from mathppo.records import Problem, Rollout, ScoredRollout
 from mathppo.reward import reward_of
 from mathppo.seeds import derive_seed
 
+SAMPLED_AT_ONCE = 1024
+"""Requests that an engine is given together: what a kill may cost."""
+
 GRADED_AT_ONCE = 4096
 """Rollouts between two writes of the grade stage: what a kill may cost."""
 
@@ -89,18 +92,24 @@ def write_rollouts(
     reporter: Reporter = SILENT,
     title: str = "generate",
 ) -> list[Rollout]:
-    """Sample what the artefact at `out` does not hold yet; give all its rollouts, in the requests' order."""
+    """Sample what the artefact at `out` does not hold yet; give all its rollouts, in the requests' order.
+
+    Requests go to the engine in fixed portions, and a portion is kept whole or sampled again: what is batched with what
+    is then the same however often the stage is killed, and so is the last bit of every log-probability.
+    """
     if not store.is_finished(out, store.ROLLOUTS, made_from):
-        with store.ArtefactWriter(out, store.ROLLOUTS, made_from) as writer:
-            done = {(rollout.problem_id, rollout.sample_index) for rollout in writer.done}
-            missing = [request for request in requests if (request.problem_id, request.sample_index) not in done]
-            with reporter.task(title, len(requests), done=len(done)) as advance:
-                for rollout in engine.generate(missing, sampling):
-                    writer.append([rollout])
-                    advance(1)
+        with store.ArtefactWriter(out, store.ROLLOUTS, made_from, unit=SAMPLED_AT_ONCE) as writer:
+            done = len(writer.done)
+            with reporter.task(title, len(requests), done=done) as advance:
+                for start in range(done, len(requests), SAMPLED_AT_ONCE):
+                    portion = requests[start : start + SAMPLED_AT_ONCE]
+                    finished = {}
+                    for rollout in engine.generate(portion, sampling):
+                        finished[rollout.problem_id, rollout.sample_index] = rollout
+                        advance(1)
+                    writer.append(finished[request.problem_id, request.sample_index] for request in portion)
             writer.finish()
-    place = {(request.problem_id, request.sample_index): i for i, request in enumerate(requests)}
-    return sorted(store.read_artefact(out, store.ROLLOUTS), key=lambda r: place[r.problem_id, r.sample_index])
+    return store.read_artefact(out, store.ROLLOUTS)
 
 
 def write_scored(

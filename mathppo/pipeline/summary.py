@@ -18,6 +18,18 @@ TIMED = ("generate", "grade", "learn", "other")
 """Stages of an iteration, timed by each iteration's own row in the metrics log."""
 
 
+def add_wall_time(run: RunDirectory, seconds: Mapping[str, float]) -> dict[str, float]:
+    """Add this process's wall time by stage to that of earlier ones of the run, and give the sums.
+
+    What a process that was killed outright had spent is not known and not counted.
+    """
+    file = run.root / "wall_time.json"
+    earlier = msgspec.json.decode(file.read_bytes(), type=dict[str, float]) if file.is_file() else {}
+    total = {stage: earlier.get(stage, 0.0) + seconds.get(stage, 0.0) for stage in {**earlier, **seconds}}
+    store.write_file(file, msgspec.json.encode(total))
+    return total
+
+
 def write_summary(
     run: RunDirectory,
     config: Config,
@@ -33,8 +45,7 @@ def write_summary(
         config: of the run.
         first: evaluations of the warm start.
         last: evaluations of the last policy.
-        seconds: wall time of this process by stage; those of iterations come from the metrics log, which knows the
-            iterations of earlier, killed processes too.
+        seconds: wall time by stage; that of an iteration's stages is added from the metrics log.
     """
     _, iterations = read_rows(run.metrics) if run.metrics.exists() else ([], [])
     spent = {stage: sum(_number(row.metrics.get(f"{stage}_s")) for row in iterations) for stage in TIMED}
@@ -46,7 +57,7 @@ def write_summary(
         "iterations": len(iterations),
         "warmstart": {str(evaluation.mode): _standing(evaluation) for evaluation in first},
         "final": {str(evaluation.mode): _standing(evaluation) for evaluation in last},
-        "wall_s": {**{name: round(value, 3) for name, value in {**seconds, **spent}.items()}},
+        "wall_s": {name: round(value, 3) for name, value in {**seconds, **spent}.items()},
         "versions": versions(),
     }
     store.write_file(run.summary, msgspec.json.format(msgspec.json.encode(summary)))

@@ -32,7 +32,7 @@ from mathppo.pipeline.stages import (
     write_rollouts,
     write_scored,
 )
-from mathppo.pipeline.summary import write_summary
+from mathppo.pipeline.summary import add_wall_time, write_summary
 from mathppo.pipeline.views import views_of
 from mathppo.pipeline.warmstart import warmstart
 from mathppo.progress import Reporter
@@ -97,22 +97,34 @@ def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
         MathPPOError: whatever a stage finds wrong.
     """
     run, watch = open_run(root, config), Stopwatch()
-    with watch.measure("total"):
-        with watch.measure("prepare"):
-            problems, held_out = prepare(config, run.train_problems.parent, reporter)
-        with watch.measure("warmstart"):
-            warmstart(config, problems, run.warmstart, reporter)
-        newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
-        learner, tokenizer = open_learner(config, newest), models.load_tokenizer(newest / "policy")
-        engine = HFGenerator(
-            learner.policy, tokenizer, policy_step=learner.step, max_batch_size=config.generator.max_batch_size
-        )
-        with open_pool(config) as pool:
-            session = Session(config, run, problems, held_out, tokenizer, learner, engine, pool, reporter, watch)
-            first, last = _run(session, is_new=newest == run.warmstart)
-    write_summary(run, config, first=first, last=last, seconds=watch.seconds)
+    if run.summary.is_file():
+        reporter.say(f"{root}: finished already")
+        return run
+    try:
+        with watch.measure("total"):
+            first, last = _all_stages(config, run, watch, reporter)
+    finally:
+        seconds = add_wall_time(run, watch.seconds)
+    write_summary(run, config, first=first, last=last, seconds=seconds)
     write_report(run.root)
     return run
+
+
+def _all_stages(
+    config: Config, run: RunDirectory, watch: Stopwatch, reporter: Reporter
+) -> tuple[list[Evaluation], list[Evaluation]]:
+    with watch.measure("prepare"):
+        problems, held_out = prepare(config, run.train_problems.parent, reporter)
+    with watch.measure("warmstart"):
+        warmstart(config, problems, run.warmstart, reporter)
+    newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
+    learner, tokenizer = open_learner(config, newest), models.load_tokenizer(newest / "policy")
+    engine = HFGenerator(
+        learner.policy, tokenizer, policy_step=learner.step, max_batch_size=config.generator.max_batch_size
+    )
+    with open_pool(config) as pool:
+        session = Session(config, run, problems, held_out, tokenizer, learner, engine, pool, reporter, watch)
+        return _run(session, is_new=newest == run.warmstart)
 
 
 def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Evaluation]]:
@@ -123,17 +135,12 @@ def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Eval
             with session.watch.measure("critic_pretraining"):
                 _pretrain(session)
         learner.save(run.checkpoint(0), session.tokenizer)
-    if learner.step == 0:
-        _evaluate(session, num_problems=config.evaluate.num_problems_final)
     with session.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
+        _evaluate_if_due(session)
         while learner.step < config.run.iterations:
             metrics = iterate(session)
             advance(1, **{name: metrics[name] for name in SHOWN if name in metrics})
-            is_due = config.evaluate.every > 0 and learner.step % config.evaluate.every == 0
-            if is_due and learner.step < config.run.iterations:
-                _evaluate(session, num_problems=config.evaluate.num_problems)
-    if learner.step > 0:
-        _evaluate(session, num_problems=config.evaluate.num_problems_final)
+            _evaluate_if_due(session)
     warm = learner if learner.step == 0 else open_learner(config, run.checkpoint(0))
     views = [views_of(each, session.tokenizer, session.held_out, run) for each in dict.fromkeys((warm, learner))]
     write_views(run.root, [view for of_step in views for view in of_step])
@@ -156,9 +163,6 @@ def iterate(session: Session) -> MetricRow:
     with watch.measure("learn"):
         metrics = learn(learner, scored, config, session.tokenizer)
     session.engine.refresh(learner.step)
-    if learner.step % config.run.checkpoint_every == 0 or learner.step == config.run.iterations:
-        learner.save(run.checkpoint(learner.step), session.tokenizer)
-        checkpoint.prune_checkpoints(run.checkpoints, keep=config.run.keep_checkpoints)
     num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
     metrics = {
         **diagnostics.of_rollouts(scored),
@@ -167,7 +171,12 @@ def iterate(session: Session) -> MetricRow:
         "tokens_per_s": num_tokens / max(watch.seconds["generate"], 1e-9),
         "other_s": time.monotonic() - started - sum(watch.seconds.values()),
     }
+    # Logged before it is saved: a kill in between repeats the iteration, and its row, from the checkpoint before.
     append_row(run.metrics, Iteration(iteration=learner.step, metrics=metrics))
+    if learner.step % config.run.checkpoint_every == 0 or learner.step == config.run.iterations:
+        with session.watch.measure("checkpoint"):
+            learner.save(run.checkpoint(learner.step), session.tokenizer)
+            checkpoint.prune_checkpoints(run.checkpoints, keep=config.run.keep_checkpoints)
     return metrics
 
 
@@ -202,9 +211,13 @@ def _pretrain(session: Session) -> None:
     pretrain_critic(session.learner, scored, config, session.tokenizer, run.metrics, session.reporter)
 
 
-def _evaluate(session: Session, *, num_problems: int) -> None:
-    """Evaluate the policy as it is, greedy and sampled, unless it is done; 0 problems = all of them."""
+def _evaluate_if_due(session: Session) -> None:
+    """Evaluate the policy before and after on all held-out problems, and on some of them on the way."""
     config, step = session.config, session.learner.step
+    at_an_end = step in (0, config.run.iterations)
+    if not at_an_end and (config.evaluate.every == 0 or step % config.evaluate.every):
+        return
+    num_problems = config.evaluate.num_problems_final if at_an_end else config.evaluate.num_problems
     with session.watch.measure("evaluate"):
         for mode in Mode:
             evaluation = evaluate_policy(

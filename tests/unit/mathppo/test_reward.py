@@ -39,7 +39,9 @@ def test_the_format_control_pays_for_stating_an_answer() -> None:
 def test_the_random_control_is_a_fair_coin_that_does_not_look_and_falls_the_same_way_again() -> None:
     def toss(seed: int, status: Status) -> float | None:
         item = scored_rollout(status=status)
-        rollout = type(item.rollout)(**{f: getattr(item.rollout, f) for f in item.rollout.__struct_fields__} | {"seed": seed})
+        rollout = type(item.rollout)(
+            **{f: getattr(item.rollout, f) for f in item.rollout.__struct_fields__} | {"seed": seed}
+        )
         return reward_of(item.verdict, rollout, RewardSettings(kind="random"))
 
     right, wrong = ([toss(seed, status) for seed in range(2000)] for status in (Status.CORRECT, Status.INCORRECT))
@@ -53,7 +55,9 @@ def test_soft_overlong_penalty_of_the_paper() -> None:
 
 
 @given(n=st.integers(1, 300), budget=st.integers(1, 300), buffer=st.integers(1, 100), penalty=st.floats(0, 10))
-def test_the_penalty_grows_with_length_and_stays_in_its_bounds(n: int, budget: int, buffer: int, penalty: float) -> None:
+def test_the_penalty_grows_with_length_and_stays_in_its_bounds(
+    n: int, budget: int, buffer: int, penalty: float
+) -> None:
     settings = RewardSettings(overlong_buffer_tokens=buffer, overlong_penalty=penalty)
     assert 0.0 <= overlong_penalty(n, budget, settings) <= overlong_penalty(n + 1, budget, settings) <= penalty
 

@@ -116,11 +116,16 @@ def test_another_kind_a_missing_and_an_unfinished_artefact_are_told_apart(tmp_pa
 
 
 def test_a_record_that_is_none_and_a_wrong_count_are_refused(tmp_path: Path) -> None:
-    for name, lines, message in (("a", b'{"schema":"problem/1"}\n', "record 0 is none of problems"), ("b", b"", "expected 1 records, got 0")):
+    for name, lines, message in (
+        ("a", b'{"schema":"problem/1"}\n', "record 0 is none of problems"),
+        ("b", b"", "expected 1 records, got 0"),
+    ):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "records.jsonl").write_bytes(lines)
-        header = store.Header(kind="problems", count=1, sha256=__import__("hashlib").sha256(lines).hexdigest(), fingerprint="")
+        header = store.Header(
+            kind="problems", count=1, sha256=__import__("hashlib").sha256(lines).hexdigest(), fingerprint=""
+        )
         (folder / "artefact.json").write_bytes(store.msgspec.json.encode(header))
         with pytest.raises(BadArtefact, match=message):
             store.read_artefact(folder, store.PROBLEMS)
@@ -136,3 +141,14 @@ def test_a_file_is_whole_or_as_it_was(tmp_path: Path) -> None:
 def test_a_fingerprint_depends_on_names_and_values_and_not_on_order() -> None:
     assert store.fingerprint(a=1, b="x") == store.fingerprint(b="x", a=1)
     assert len({store.fingerprint(a=1), store.fingerprint(a=2), store.fingerprint(b=1), store.fingerprint(a="1")}) == 4
+
+
+@pytest.mark.parametrize(("written", "kept"), [(0, 0), (1, 0), (2, 2), (3, 2), (4, 4)])
+def test_unfinished_work_is_kept_in_whole_units(tmp_path: Path, written: int, kept: int) -> None:
+    with store.ArtefactWriter(tmp_path / "a", store.ROLLOUTS, "origin") as writer:
+        writer.append(ROLLOUTS[:written])
+    with store.ArtefactWriter(tmp_path / "a", store.ROLLOUTS, "origin", unit=2) as writer:
+        assert writer.done == ROLLOUTS[:kept]
+        writer.append(ROLLOUTS[kept:])
+        writer.finish()
+    assert store.read_artefact(tmp_path / "a", store.ROLLOUTS) == ROLLOUTS

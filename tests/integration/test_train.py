@@ -1,0 +1,188 @@
+"""The whole job on a tiny model: what it writes, and that a kill loses nothing and repeats nothing."""
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mathppo import store
+from mathppo.config import Config
+from mathppo.errors import BadSetting, StageFailed
+from mathppo.evaluate.metrics import Mode
+from mathppo.learner import checkpoint, models
+from mathppo.metrics import read_rows
+from mathppo.pipeline import train
+from mathppo.pipeline.evaluate import read_evaluations
+from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.progress import SILENT
+from runs import tiny_config
+
+TIMES = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that nobody disturbed."""
+    return train(tiny_config(), tmp_path_factory.mktemp("runs") / "finished", SILENT)
+
+
+def without_times(run: RunDirectory) -> list[tuple[int, dict[str, Any]]]:
+    _, rows = read_rows(run.metrics)
+    return [(row.iteration, {k: v for k, v in row.metrics.items() if k not in TIMES}) for row in rows]
+
+
+def evaluations(run: RunDirectory) -> dict[str, bytes]:
+    return {str(p.relative_to(run.root)): p.read_bytes() for p in sorted(run.root.glob("evaluations/*/*.json"))}
+
+
+def rollouts(run: RunDirectory) -> dict[str, list[Any]]:
+    """Rollouts by artefact; verdicts are left out, for they carry a duration."""
+    found = [p for p in sorted(run.root.rglob("rollouts")) if p.is_dir()]
+    return {str(p.relative_to(run.root)): store.read_artefact(p, store.ROLLOUTS) for p in found}
+
+
+def assert_same_run(first: RunDirectory, second: RunDirectory) -> None:
+    assert without_times(first) == without_times(second)
+    assert evaluations(first) == evaluations(second)
+    assert rollouts(first) == rollouts(second)
+    for path in checkpoint.list_checkpoints(first.checkpoints):
+        other = second.checkpoints / path.name
+        assert checkpoint.verify_checkpoint(path) == checkpoint.verify_checkpoint(other), path.name
+
+
+def test_a_run_directory_holds_what_the_design_says(finished: RunDirectory) -> None:
+    names = {p.name for p in finished.root.iterdir()}
+    assert names >= {
+        *("config.toml", "manifest.json", "metrics.jsonl", "summary.json", "report.html", "rollout_views.jsonl"),
+        *("problems", "warmstart", "iterations", "checkpoints", "evaluations"),
+    }
+    assert not [p for p in finished.root.rglob("*") if ".partial" in p.name or p.name.endswith(".tmp")]
+    summary = json.loads(finished.summary.read_text())
+    for when in ("warmstart", "final"):
+        for mode in ("greedy", "sampled"):
+            standing = summary[when][mode]
+            assert standing["n"] == 10
+            assert 0 <= standing["low"] <= standing["accuracy"] <= standing["high"] <= 1
+    assert {"warmstart", "generate", "grade", "learn", "other", "total"} <= summary["wall_s"].keys()
+    assert summary["versions"]["torch"] == torch.__version__
+    assert [iteration for iteration, _ in without_times(finished)] == [1, 2, 3, 4]
+
+
+def test_evaluations_are_made_before_on_the_way_and_after(finished: RunDirectory) -> None:
+    assert sorted(p.name for p in (finished.root / "evaluations").iterdir()) == ["000000", "000002", "000004"]
+    for step, num_problems in ((0, 10), (2, 6), (4, 10)):
+        found = read_evaluations(finished.evaluation(step))
+        assert [(e.mode, e.policy_step, e.overall.num_problems) for e in found] == [
+            (mode, step, num_problems) for mode in Mode
+        ]
+
+
+def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(finished: RunDirectory) -> None:
+    scored = store.read_artefact(finished.iteration(3) / "scored", store.SCORED)
+    sampled = store.read_artefact(finished.iteration(3) / "rollouts", store.ROLLOUTS)
+    assert {item.rollout.policy_step for item in scored} == {2}
+    key = lambda r: (r.problem_id, r.sample_index)  # noqa: E731
+    assert sorted((item.rollout for item in scored), key=key) == sorted(sampled, key=key)
+    assert len({rollout.seed for rollout in sampled}) == len(sampled) == 8
+
+
+def test_the_last_checkpoint_is_a_plain_model_folder_with_tied_embeddings(finished: RunDirectory) -> None:
+    folder = finished.checkpoint(4)
+    policy, critic = models.load_policy(folder / "policy"), models.load_critic(folder / "critic")
+    assert policy.get_output_embeddings().weight is policy.get_input_embeddings().weight
+    assert critic.config.num_labels == 1
+    assert models.load_tokenizer(folder / "policy").eos_token_id == policy.config.eos_token_id
+
+
+def test_running_again_changes_nothing(finished: RunDirectory) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.root.rglob("*")}
+    train(tiny_config(), finished.root, SILENT)
+    assert {p: p.stat().st_mtime_ns for p in finished.root.rglob("*")} == before
+
+
+def test_other_settings_are_refused_by_name_and_touch_nothing(finished: RunDirectory) -> None:
+    with pytest.raises(BadSetting, match=r"learner\.lr is 0\.0003 there and 0\.001 now\); choose another"):
+        train(tiny_config(("learner.lr", "1e-3")), finished.root, SILENT)
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(BadSetting, match="expected an empty or missing folder, or a run to go on with"):
+        train(tiny_config(), tmp_path, SILENT)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def _train(config: Config, root: Path) -> None:
+    torch.set_num_threads(1)
+    train(config, root, SILENT)
+
+
+def _killed_when(reached: Callable[[], bool], config: Config, root: Path) -> bool:
+    """Run in a process of its own and kill it outright as soon as `reached`; tell whether it got that far alive."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mathppo.pipeline"])
+    process = context.Process(target=_train, args=(config, root))
+    process.start()
+    while process.is_alive() and not reached():
+        time.sleep(0.001)
+    killed = process.is_alive()
+    if killed and process.pid is not None:
+        os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert killed or process.exitcode == 0
+    return killed
+
+
+def test_a_run_killed_again_and_again_ends_as_one_that_was_not(finished: RunDirectory, tmp_path: Path) -> None:
+    run, config = RunDirectory(tmp_path / "run"), tiny_config()
+    points = [
+        run.config,
+        run.root / "warmstart.partial" / "checkpoint.json",
+        run.root / "critic_pretraining" / "rollouts.partial",
+        run.evaluation(0) / "greedy.json",
+        run.iteration(1) / "rollouts",
+        run.iteration(2) / "scored",
+        run.checkpoint(2),
+        run.iteration(4) / "rollouts.partial",
+        run.evaluation(4) / "sampled" / "rollouts",
+    ]
+    num_kills = sum(_killed_when(point.exists, config, run.root) for point in points)
+    assert num_kills >= 5
+    assert_same_run(finished, train(config, run.root, SILENT))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (("learner.algorithm", "rloo"), ("generator.samples_per_prompt", "2")),
+        (("learner.algorithm", "reinforce++"),),
+        (("reward.kind", "random"),),
+        (("learner.truncation", "bootstrap"), ("learner.kl_place", "reward"), ("learner.kl_coef", "0.01")),
+        (("learner.truncation", "penalty"), ("learner.kl_place", "loss"), ("learner.kl_coef", "0.01")),
+    ],
+    ids=["rloo", "reinforce++", "random reward", "bootstrap and KL reward", "penalty and KL loss"],
+)
+def test_other_algorithms_and_rewards_run_to_the_end(tmp_path: Path, overrides: tuple[tuple[str, str], ...]) -> None:
+    run = train(tiny_config(*overrides), tmp_path / "run", SILENT)
+    assert len(without_times(run)) == 4
+    assert (run.checkpoint(4) / "critic").is_dir() == ("learner.algorithm" not in dict(overrides))
+
+
+def test_a_grader_that_fails_stops_the_run_and_is_named(tmp_path: Path) -> None:
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(
+        "class Broken:\n"
+        "    name = 'broken'\n"
+        "    def grade(self, completion, reference, *, question=None):\n"
+        "        raise RuntimeError('out of order')\n"
+        "GRADER = Broken()\n"
+    )
+    with pytest.raises(StageFailed, match=r"the grader itself failed on \d+ of \d+ rollouts"):
+        train(tiny_config(("grader.name", f"{plugin}:GRADER")), tmp_path / "run", SILENT)
