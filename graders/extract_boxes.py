@@ -8,8 +8,8 @@ import re
 BOX_COMMANDS = ("\\boxed", "\\fbox")
 
 _BOX_START = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_UNBRACED = re.compile(r"\\[A-Za-z]+|[^\s{}\\$]")
+_BRACE = re.compile(r"\\.|[{}$]", re.DOTALL)
+_UNBRACED = re.compile(r"\\[A-Za-z]+|-?\d+(?:\.\d+)?|[^\s{}\\$]")
 _GLUE = re.compile(r"(?:\s|\$|\\[()\[\],;:! ]|\\q?quad|\\text|[{}&.~*]|,|;|and\b|or\b|x\s*=)*")
 _JOINER = re.compile(r",|;|&|\band\b|\bor\b")
 _PLACEHOLDER = re.compile(
@@ -66,9 +66,18 @@ def _content(text: str, at: int, end: int) -> Span | None:
         depth += (brace == "{") - (brace == "}")
         if depth == 0 and brace == "}":
             return at + 1, match.start()
-        if depth == 1 and brace in ("\\)", "\\]") and text.find("}", match.end(), end) < 0:
+        if (
+            depth == 1
+            and brace in ("\\)", "\\]", "$")
+            and text.find("}", match.end(), _line_end(text, match.end())) < 0
+        ):
             return at + 1, match.start()  # the formula ends where the brace is missing: a slip, not a truncation
     return None
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return end if end >= 0 else len(text)
 
 
 def _outermost(

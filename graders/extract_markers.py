@@ -15,13 +15,13 @@ _MARKER = re.compile(
     r"|\banswers?\b(?:\s+(?:to|for|of|in)\b[^.\n:=$]{1,80})?[*_ )\]]*(?:\s*(?:would be|is|are|be|:|=|：)+)[ *_]*(?::|：)?"
     r"|^[#*_ ]*(?:final |the )*answer[*_: ]*$"
     r"|^(?:A|ANS|Ans):"
-    r"|\b(?:option|choice)s?(?: is|:)?(?=[ *]*\(?[A-Z]\)?[*]*[.\s]*$)"
+    r"|\b(?:option|choice)s?(?: is|:)?(?=[ *]*\(?[A-Z]\)?[*]*(?: is (?:the )?(?:correct|right)(?: answer| choice| option)?)?[.\s]*$)"
     r"|(?:答案|结果)(?:是|为|：|:)",
     re.IGNORECASE | re.MULTILINE,
 )
 _DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:\\\[|\\begin\{(?:align|equation)\*?\})?[\s$*_`&]*")
 _STOP = re.compile(
-    r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<|\bbecause\b|\bsince\b|, (?:so|as|which|where)\b"
+    r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<|\bbecause\b|\bsince\b| is (?:the )?(?:correct|right)\b|, (?:so|as|which|where)\b"
 )
 _ABBREVIATION = re.compile(r"(?:\b(?:Mrs?|Ms|Dr|St|vs|No|sq|approx)|\b[ap]\.m|\b[A-Z])\Z", re.IGNORECASE)
 _WRAP_OPEN = re.compile(r"(?:[\s*_`]|\\\[|\\\(|\\displaystyle|\$(?=[^$]*\$)|[:：])+")
@@ -35,6 +35,12 @@ _NEGATION = re.compile(r"\b(?:not|never|isn't|aren't|cannot|can't|neither|nor|ei
 _COPULA = re.compile(r"(?:\b(?:is|are|was|were|equals|equal to|be|=)|=)\s*(?=[^=]*\Z)")
 MAX_SENTENCE_CHARS = 600
 MAX_TRAILING_WORDS = 5
+MAX_WORDS_IN_TEXT = 3
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z']{2,}")
+_MATH_WORDS = frozenset(
+    "and or pi sqrt sin cos tan log ln exp infinity factorial np sympy arcsin arccos arctan abs floor ceil binomial"
+    " alpha beta theta lambda oo inf".split()
+)
 
 
 def trim(text: str, start: int, end: int) -> Span:
@@ -116,8 +122,14 @@ def final_line(text: str, start: int, end: int) -> tuple[Span | None, str]:
 
 
 def _has_prose(text: str) -> bool:
-    """Whether a formula stands among words: three words of letters in a row outside any formula."""
-    return re.search(r"(?:[A-Za-z']+[\s,]+){3}[A-Za-z']{2}|[\u4e00-\u9fff]{2}", _MATH.sub(" ", text)) is not None
+    """Whether a value stands among words: two words beside it, or one before it, outside any formula."""
+    bare = _MATH.sub(" 0 ", text)
+    words = [word for word in _WORD.finditer(bare) if word.group().lower() not in _MATH_WORDS]
+    value = re.search(r"\d", bare)
+    if value is None:
+        return len(words) > MAX_WORDS_IN_TEXT or re.search(r"[\u4e00-\u9fff]{2}", bare) is not None
+    before = any(word.start() < value.start() for word in words)
+    return before or len(words) > 1 or re.search(r"[\u4e00-\u9fff]{2}", bare) is not None
 
 
 def _last_sentence(text: str, start: int, end: int) -> int:
@@ -135,7 +147,8 @@ def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
     copula = None if formulas else _COPULA.search(text, start, end)
     if copula is not None:
         number = _NUMBER.match(text, copula.end(), end)
-        if number and re.search(r"\d", number.group()):
+        alone = number is not None and not re.search(r"\d", text[number.end() : end])
+        if number and alone and re.search(r"\d", number.group()):
             return trim(text, *number.span()), ""
     numbers = [match for match in _NUMBER.finditer(text, start, end) if re.search(r"\d", match.group())]
     ends = bool(numbers) and len(text[numbers[-1].end() : end].split()) <= MAX_TRAILING_WORDS

@@ -12,8 +12,8 @@ import msgspec
 
 from graders.parse_grammar import Grammar
 from graders.parse_tokens import ParseError, Token, normalise, tokenize
-from graders.parse_words import NUMBER_WORDS
-from graders.tree import Apply, Choice, Clock, Node, Number, Quantity, Relation, Text
+from graders.parse_words import CONNECTIVES, CONSTANTS, GREEK, NUMBER_WORDS, SPECIAL_TEXTS
+from graders.tree import Apply, Choice, Clock, Name, Node, Number, Quantity, Relation, Text
 from graders.units import ORDINALS, SINGLE_LETTER_UNITS, canonical_unit, known_symbol
 
 __all__ = ["Limits", "ParseError", "canonical_text", "parse"]
@@ -38,25 +38,29 @@ DEFAULT_LIMITS = Limits()
 _PLAIN_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _WRAPPED = r"(?:\\(?:text|textbf|mathrm|mathbf|mbox|textit|rm|bf|boldsymbol|textrm)\s*)?\{?\s*"
 _CHOICE = re.compile(
-    rf"(?:{_WRAPPED}\(\s*(?P<bracketed>[A-Za-z])\s*\)\s*\}}?|{_WRAPPED}(?P<bare>[A-Z])\s*\}}?(?:[.:)]|(?=\s*\Z)))"
-    r"[.:,]?(?P<content>(?:\s|\\[ ,;:]|~|\\q?quad).*|)",
+    rf"(?:{_WRAPPED}\(\s*(?P<bracketed>[A-Za-z])\s*\)\s*\}}?|(?P<lower>[a-j])(?=\))|{_WRAPPED}(?P<bare>[A-Z])\s*\}}?(?:[.:)]|(?=\s*\Z)))"
+    r"[.:)]?(?P<content>(?:(?:\s|\\[ ,;:]|~|\\q?quad)+(?![-+*/^=<>,]).+|))",
     re.DOTALL,
 )
 _CLOCK = re.compile(
     r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?\s*([ap]\.?\s?m\.?)?|(\d{1,2})\s*([ap]\.?\s?m\.?)", re.IGNORECASE
 )
 _TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|rm|it|sf|tt|normal)?|mbox|mathrm|mathbf|operatorname|emph)\s*(?=\{)")
-_NOISE = re.compile(r"[\\{}$~\"“”`*!?;:,.()\[\]]+|'(?=s?\b)")
+_NOISE = re.compile(r"[\\{}$~\"“”`*?;:()\[\]]+|[.,](?!\d)|(?<!\d)!|'(?=s?\b)")
+_HYPHEN = re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])")
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+|\s+(?:answer|is correct)$")
 _WORDS_ONLY = re.compile(r"(?:[A-Za-z\u00c0-\u024f]+[\s'’.,!\-]*)+")
+_ROMAN_NUMERAL = re.compile(r"[IVX]+")
 _LABEL = re.compile(
-    r"(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*|(?:thus|so|therefore|hence|answer|ans|final answer|solution)"
+    r"(?:\\text\s*\{\s*)?(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*(?:\}|(?<!\})(?![^{}]*\}))\s*|(?:thus|so|therefore|hence|answer|ans|final answer|solution)"
     r"\s*[:,=]\s*(?=\S)",
     re.IGNORECASE,
 )
 _CURRENCY = re.compile(r"(-?)\s*(\\\$|[$€£¥₹]|Rs\.?|USD|US\\?\$)\s*(?=[\d.(\\])")
 _TAIL = re.compile(r"(?:[\s.;,:]|\\[,;: ]|~|\\\\)+\Z")
-_HEAD = re.compile(r"(?:[\s;,:]|\\[,;: ]|\\q?quad(?![A-Za-z])|~|\\displaystyle(?![A-Za-z]))+")
+_HEAD = re.compile(
+    r"(?:[\s;,:]|\\[,;: ]|\\q?quad(?![A-Za-z])|~|\\displaystyle(?![A-Za-z])|\\(?:approx|simeq)(?![A-Za-z])|≈)+"
+)
 
 
 def parse(text: str, limits: Limits = DEFAULT_LIMITS) -> Node:
@@ -77,12 +81,13 @@ def parse(text: str, limits: Limits = DEFAULT_LIMITS) -> Node:
         raise ParseError("expected an answer, got nothing", 0)
     if _PLAIN_NUMBER.fullmatch(cleaned) and len(cleaned) <= limits.max_digits:
         return Apply("neg", (Number(cleaned[1:]),)) if cleaned[0] == "-" else Number(cleaned)
-    return _choice(cleaned, limits) or _clock(cleaned) or _words(cleaned) or _mathematics(cleaned, limits)
+    return _choice(cleaned, limits) or _clock(cleaned) or _words(cleaned, limits) or _mathematics(cleaned, limits)
 
 
 def canonical_text(text: str) -> str:
     """Words without case, markup, punctuation and articles: how texts are compared."""
-    text = _TEXT_COMMAND.sub(" ", normalise(text)).replace("\\ ", " ").replace("\\,", " ").replace("-", " ")
+    text = _TEXT_COMMAND.sub(" ", normalise(text)).replace("\\ ", " ").replace("\\,", " ")
+    text = _HYPHEN.sub(" ", text)
     text = " ".join(_NOISE.sub(" ", text).lower().split())
     return _ARTICLE.sub("", text)
 
@@ -111,10 +116,10 @@ def _choice(text: str, limits: Limits) -> Node | None:
     match = _CHOICE.fullmatch(text)
     if match is None:
         return None
-    letter = match["bracketed"] or match["bare"]
+    letter = match["bracketed"] or match["lower"] or match["bare"]
     content = match["content"].strip().strip("~").strip()
     if not content:
-        return Choice(letter.upper()) if match["bracketed"] is None or letter.isupper() else Choice(letter.upper())
+        return Choice(letter.upper())
     try:
         return Choice(letter.upper(), parse(content, limits))
     except ParseError:
@@ -134,26 +139,27 @@ def _clock(text: str) -> Node | None:
     return Clock(3600 * hours + 60 * minutes + seconds, half)
 
 
-def _words(text: str) -> Node | None:
+def _words(text: str, limits: Limits) -> Node | None:
     """An answer that is words only: a number in words, or the canonical text."""
     bare = " ".join(_TEXT_COMMAND.sub(" ", text).replace("{", " ").replace("}", " ").replace("\\ ", " ").split())
     if not _WORDS_ONLY.fullmatch(bare) or "\\" in bare:
         return None
     canonical = canonical_text(bare)
+    if bare.lower() in CONSTANTS:
+        return Name(CONSTANTS[bare.lower()])
     if (value := NUMBER_WORDS.get(canonical)) is not None:
         return Number(str(value))
     first, _, rest = canonical.partition(" ")
     if rest and (value := NUMBER_WORDS.get(first)) is not None and (unit := canonical_unit(rest)) is not None:
         return Quantity(Number(str(value)), unit)
-    longest = max(len(word) for word in re.split(r"[\s'.,!-]+", bare))
-    if longest == 1 and " " not in bare:
+    words = [word for word in re.split(r"[\s'.,!-]+", bare) if word]
+    if canonical in SPECIAL_TEXTS and len(canonical) > 1:
+        return Text(canonical)
+    if all(len(word) == 1 or word.lower() in CONNECTIVES for word in words):
+        return None if bare == text else parse(bare, limits)
+    if len(words) == 1 and "\\" not in text and (len(bare) == 2 or bare in GREEK or _ROMAN_NUMERAL.fullmatch(bare)):
         return None
-    if " " not in bare and "\\" not in text:
-        try:
-            return Grammar(tokenize(bare, 10), 10).whole()
-        except ParseError:
-            return Text(canonical)
-    return Text(canonical) if longest > 1 else None
+    return Text(canonical)
 
 
 def _mathematics(text: str, limits: Limits) -> Node:
@@ -209,13 +215,21 @@ def _split_unit(tokens: list[Token]) -> tuple[list[Token], str | None]:
 
 def _starts_unit(tokens: list[Token], first: int) -> bool:
     token = tokens[first]
+    if tokens[first - 1].kind == "op" and tokens[first - 1].text in ("_", "^"):
+        return False
+    if sum({"{": 1, "}": -1}.get(other.text, 0) for other in tokens[first:] if other.kind == "group"):
+        return False
     if token.kind == "group":
-        balance = sum({"{": 1, "}": -1}.get(other.text, 0) for other in tokens[first:] if other.kind == "group")
-        return token.text == "{" and balance == 0 and _starts_unit(tokens, first + 1)
+        return token.text == "{" and tokens[first + 1].kind in ("text", "word") and _is_unit_word(tokens[first + 1])
+    return _is_unit_word(token)
+
+
+def _is_unit_word(token: Token) -> bool:
     if token.kind == "text":
         return True
-    known = known_symbol(token.text) is not None or token.text in ORDINALS
-    return token.kind in ("word", "func") and (len(token.text) > 3 or known)
+    known = known_symbol(token.text) is not None or token.text in ORDINALS or token.text in ("sq", "cu", "of", "per")
+    unknown = len(token.text) > 3 and not token.text.isupper()
+    return token.kind in ("word", "func") and (known or unknown)
 
 
 def _may_be_unit(token: Token, before: Token | None) -> bool:

@@ -21,6 +21,9 @@ _INVERSES |= {"sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh"}
 _ROMAN = re.compile(r"[IVX]{2,8}")
 _ARGUMENT_STARTS = frozenset({"number", "name", "command"})
 MAX_LETTERS_IN_PRODUCT = 3
+_ENGLISH = frozenset(
+    "of the is in to for if not are was by it at on no as so an but all any one two can its has".split()
+)
 
 
 class AtomReader:
@@ -175,22 +178,23 @@ class AtomReader:
     def _name(self) -> Node:
         name = self.peek().text
         self.advance()
+        start = self.at
         name += self._subscript()
         while self.peek().kind == "op" and self.peek().text in ("'", "''"):
             name += "prime" * len(self.peek().text)
             self.advance()
-        if name == "C_" or (name[:2] in ("C_", "P_", "A_") and self.peek()[:2] == ("op", "^")):
-            return self._combination(name)
+        if name[:2] in ("C_", "P_", "A_") and self.peek()[:2] == ("op", "^"):
+            self.at = start + 1
+            return self._combination(name[0])
         if name in _CALLED and self.peek().text == "(":
             return Apply("call", (Name(name), self.bracket()))
         return Name(name)
 
     def _combination(self, name: str) -> Node:
-        """`C_n^k` and `A_n^k`, where both are numerals or names."""
+        """`C_n^k` and `A_n^k`; the cursor is at the lower index."""
+        total = self.argument()
         self.expect("op", "^")
-        lower, upper = name[2:], self.exponent()
-        total: Node = Number(lower) if lower.isdigit() else Name(lower)
-        return Apply("binomial" if name[0] == "C" else "permutations", (total, upper))
+        return Apply("binomial" if name == "C" else "permutations", (total, self.exponent()))
 
     def _subscript(self) -> str:
         if self.peek()[:2] != ("op", "_"):
@@ -223,7 +227,8 @@ class AtomReader:
         self.advance()
         if _ROMAN.fullmatch(token.text):
             return Name(token.text)
-        if len(token.text) > MAX_LETTERS_IN_PRODUCT and not token.text.isupper():
+        long = len(token.text) > MAX_LETTERS_IN_PRODUCT and not token.text.isupper()
+        if long or token.text in _ENGLISH:
             raise ParseError(f"expected mathematics, got the word {token.text!r}", token.at)
         letters = [Name(letter) for letter in token.text]
         if self.peek()[:2] == ("op", "_"):
@@ -241,6 +246,9 @@ class AtomReader:
         if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
             self.tokens[self.at] = token._replace(text=token.text[1:])
             return Number(token.text[0])
+        if token.kind == "word":
+            self.tokens[self.at] = token._replace(text=token.text[1:], kind="word" if len(token.text) > 2 else "name")
+            return Name(token.text[0])
         if token.kind == "op" and token.text == "-":
             self.advance()
             return Apply("neg", (self.argument(),))
@@ -327,8 +335,7 @@ class AtomReader:
         return letters
 
     def _accented(self, accent: str) -> Node:
-        name = Name(f"{accent} {self.flat()}" + self._subscript())
-        return name
+        return Name(f"{accent} {self.flat()}" + self._subscript())
 
     def _root(self, name: str) -> Node:
         index: Node = Number("3" if name == "cbrt" else "2")

@@ -19,6 +19,7 @@ from graders.tree import Apply, Interval, List, Name, Node, Number, Quantity, Ra
 
 _RELATION_SIGNS = frozenset("= < > ≤ ≥ ≠ ≈ ∈ ≡ ≅ ∼ ⊂ ⊆ ∝ ∉ ⊥ ∥".split())
 _SET_SIGNS = {"∪": "union", "∩": "intersection", "∖": "difference"}
+_MARKS = {"∘": "degree", "°": "degree", "'": "prime", "*": "star", "''": "primeprime"}
 _FACTOR_STARTS = frozenset({"number", "name", "func", "open", "command", "word", "begin"})
 _CLOSERS = {"(": ")]", "[": "])", "\\{": ("\\}",), "⌊": "⌋", "⌈": "⌉", "⟨": "⟩"}
 _DIGITS = re.compile(r"\d+")
@@ -55,6 +56,9 @@ class Grammar(AtomReader):
         token = self.peek()
         found = False
         while token.kind == "op" and token.text in (",", ";", "and", "or", "&&"):
+            after = self.peek(1)
+            if after.kind == "end" or (after.kind == "op" and after.text in ("&", "\\\\")):
+                break  # a comma that closes a cell
             found = True
             if token.text in ("and", "or"):
                 words.add(token.text)
@@ -107,7 +111,7 @@ class Grammar(AtomReader):
         return terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
 
     def product(self) -> Node:
-        factors = [self.signed_factor()]
+        factors: list[Node] = [self.signed_factor()]
         while True:
             token = self.peek()
             if token.kind == "op" and token.text in ("*", "/", "mod"):
@@ -132,10 +136,11 @@ class Grammar(AtomReader):
                 return self._plain_mixed(factors, whole)
             if whole and token.text in ("frac", "dfrac", "tfrac", "cfrac"):
                 fraction = self.signed_factor()
-                if _is_proper(fraction):
-                    factors.pop()
-                    return Apply("+", (previous, fraction))
-                return fraction
+                bare = fraction.value if isinstance(fraction, Quantity) else fraction
+                if not _is_proper(bare):
+                    return fraction
+                mixed = Apply("+", (factors.pop(), bare))
+                return Quantity(mixed, fraction.unit) if isinstance(fraction, Quantity) else mixed
         elif token.kind == "number" and not (isinstance(previous, Apply) and previous.op in "/+call"):
             if not self.after_close() and not isinstance(previous, Name):
                 raise self.error("expected an operator between two numbers")
@@ -176,7 +181,7 @@ class Grammar(AtomReader):
             exponent = self.exponent()
             if exponent == Name("degree"):
                 base = self.degrees(base)
-            elif isinstance(exponent, Name) and exponent.text in ("prime", "star", "dagger"):
+            elif isinstance(exponent, Name) and exponent.text in ("prime", "primeprime", "star", "dagger"):
                 base = Name(f"{base.text}{exponent.text}") if isinstance(base, Name) else Apply("prime", (base,))
             else:
                 base = Apply("^", (base, exponent))
@@ -185,12 +190,12 @@ class Grammar(AtomReader):
 
     def exponent(self) -> Node:
         token = self.peek()
-        if token[:2] == ("op", "∘") or token[:2] == ("op", "°"):
-            self.advance()
-            return Name("degree")
-        if token.kind == "op" and token.text == "'":
-            self.advance()
-            return Name("prime")
+        braced = token[:2] == ("group", "{") and self.peek(2)[:2] == ("group", "}")
+        mark = self.peek(1) if braced else token
+        if mark.kind == "op" and mark.text in _MARKS:
+            for _ in range(3 if braced else 1):
+                self.advance()
+            return Name(_MARKS[mark.text])
         if token.kind == "op" and token.text in ("+", "-"):
             with self.nested():
                 self.advance()

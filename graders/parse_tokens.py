@@ -288,6 +288,8 @@ def _wrapped(text: str, wrapper: re.Match[str], spaced: bool, max_digits: int, t
         tokens.append(Token("name", f"bb {bare}", at, spaced))
     elif bare.lower().strip(" ,") in CONNECTIVES:
         tokens.append(Token("op", bare.lower().strip(" ,"), at, spaced))
+    elif bare in ("i", "e"):
+        tokens.append(Token("name", bare, at, spaced))
     elif bare.isalpha() and len(bare) == 1 and (name == "mathrm" or name in _TEXT_WRAPPERS):
         tokens.append(Token("text" if after_value else "name", bare, at, spaced))
     elif after_value and is_unit(bare):

@@ -16,7 +16,6 @@ from graders.builtin.options import matches_by_option
 from graders.builtin.reading import Reading, accepted_forms, read_answer, read_reference, reading_of
 from graders.equivalence import Comparison, TooLarge, compare
 from graders.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
-from graders.parse import canonical_text
 from graders.tree import Apply, Node, Number, check_tree, walk
 from graders.verdict import Status, Verdict
 
@@ -153,10 +152,15 @@ def _same_words(reading: Reading, reference: str) -> tuple[Status, str, str] | N
     """Correct where an answer that cannot be read is, but for layout, the reference itself."""
     if reading.answer is None:
         return None
-    words = canonical_text(reading.answer)
-    if words and any(words == canonical_text(form) for form in accepted_forms(reference)):
+    words = _tight(reading.answer)
+    if words and any(words == _tight(form) for form in accepted_forms(reference)):
         return Status.CORRECT, "text", "the reference as it is written"
     return None
+
+
+def _tight(text: str) -> str:
+    """The text without layout; a space between two digits stays, for it may part two numbers."""
+    return _LAYOUT.sub("", re.sub(r"(?<=\d)\s+(?=\d)", "_", text))
 
 
 def _outcome(found: Comparison, reading: Reading, target: Node, question: str | None) -> tuple[Status, str, str]:

@@ -48,7 +48,7 @@ def _field() -> Field[Ball]:
 
 
 def _around(value: complex, radius: float = 0.0) -> Ball:
-    return Ball(value, radius + EPS * abs(value))
+    return Ball(complex(value), radius + EPS * abs(value))
 
 
 def _rational(value: Fraction) -> Ball:
@@ -88,7 +88,7 @@ def _log(value: Ball, base: Ball | None = None) -> Ball:
     clear = abs(value.mid) - value.radius
     if clear <= 0 or _crosses_cut(value):
         raise Undecided
-    mid = cmath.log(value.mid)
+    mid = cmath.log(_upper(value.mid))
     result = Ball(mid, value.radius / clear + EPS * (1 + abs(mid)))
     return result if base is None else _divide(result, _log(base))
 
@@ -126,7 +126,7 @@ def _root(value: Ball, index: Ball) -> Ball:
         return Ball(0j, (3 * value.radius) ** (1 / degree))
     if _crosses_cut(value):
         raise Undecided
-    mid = cmath.sqrt(value.mid) if degree == 2 else value.mid ** (1 / degree)
+    mid = cmath.sqrt(_upper(value.mid)) if degree == 2 else _upper(value.mid) ** (1 / degree)
     return Ball(mid, abs(mid) * (value.radius / (abs(value.mid) - value.radius) / degree + 4 * EPS))
 
 
@@ -163,6 +163,11 @@ def _inverse(function: Callable[[complex], complex], slope: Callable[[complex], 
 _SIN, _COS = _entire(cmath.sin), _entire(cmath.cos)
 _SINH, _COSH = _entire(cmath.sinh), _entire(cmath.cosh)
 _ONE = Ball(1 + 0j, 0.0)
+
+
+def _upper(value: complex) -> complex:
+    """The value with a negative zero made positive: on a branch cut, the upper side."""
+    return complex(value.real, value.imag + 0.0)
 
 
 def _negate(value: Ball) -> Ball:

@@ -208,7 +208,7 @@ _RULES: Mapping[str, Callable[..., Fraction]] = MappingProxyType(
         "root": _root,
         "sqrt": lambda value: _root(value, Fraction(2)),
         "cbrt": lambda value: _root(value, Fraction(3)),
-        "abs": abs,
+        "abs": lambda value: abs(value),
         "floor": lambda value: Fraction(math.floor(value)),
         "ceil": lambda value: Fraction(math.ceil(value)),
         "factorial": lambda value: Fraction(math.factorial(_natural(value, MAX_FACTORIAL))),

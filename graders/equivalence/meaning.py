@@ -39,7 +39,7 @@ def lowered(node: Node) -> Node:
             return _list(items)
         if node.op in SET_OPERATIONS:
             return Apply(node.op, tuple(lowered(item) for item in node.args))
-        return _plus_minus(node)
+        return _scaled_matrix(node) or _plus_minus(node)
     if isinstance(node, (List, Set, Tuple)):
         items = tuple(lowered(item) for item in node.items)
         return _list(items) if isinstance(node, List) else _spliced(node, items)
@@ -68,6 +68,18 @@ def _list(items: tuple[Node, ...]) -> Node:
     for item in items:
         flat.extend(item.items if isinstance(item, List) else (item,))
     return List(tuple(flat)) if len(flat) > 1 else flat[0]
+
+
+def _scaled_matrix(node: Apply) -> Matrix | None:
+    """`c * M`, `M / c` and `-M` as the matrix of the products; None for anything else."""
+    matrices = [argument for argument in node.args if isinstance(argument, Matrix)]
+    if len(matrices) != 1 or node.op not in ("*", "/", "neg") or (node.op == "/" and node.args[0] is not matrices[0]):
+        return None
+    rows = [
+        [Apply(node.op, tuple(cell if part is matrices[0] else part for part in node.args)) for cell in row]
+        for row in matrices[0].rows
+    ]
+    return Matrix(tuple(tuple(row) for row in rows))
 
 
 def _plus_minus(node: Apply) -> Node:

@@ -9,6 +9,7 @@ Touches: nothing.
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
 from graders.equivalence.balls import Ball, evaluate_ball
 from graders.equivalence.digits import evaluate_digits, relative_gap
@@ -40,12 +41,17 @@ def variables(*nodes: Node) -> list[str]:
 
 
 def sample_points(*nodes: Node) -> Iterator[dict[str, Fraction]]:
-    """Rational values for the free names: the same for the same names, on every machine."""
+    """Rational values for the free names: the same for the same names, on every machine.
+
+    One name alone takes both signs, so that `sqrt(x^2)` is not `x`; several names are the parameters of a formula and
+    positive, unless an absolute value asks for both.
+    """
     free = variables(*nodes)
     if not free:
         yield {}
         return
     whole = any(_wants_integers(node) for node in nodes)
+    signed = len(free) == 1 or any(_has_absolute_value(node) for node in nodes)
     state = 88172645463325252
     for at in range(2 * NUM_POINTS):
         point: dict[str, Fraction] = {}
@@ -56,8 +62,12 @@ def sample_points(*nodes: Node) -> Iterator[dict[str, Fraction]]:
                 point[name] = Fraction(2 + draw % 9)
             else:
                 size = Fraction(draw % 9973 + 1013, 4099)
-                point[name] = -size if at % 2 and draw % 3 else size
+                point[name] = -size if signed and at % 2 and draw % 3 else size
         yield point
+
+
+def _has_absolute_value(node: Node) -> bool:
+    return any(isinstance(current, Apply) and current.op in ("abs", "sgn") for current, _ in walk(node))
 
 
 def _wants_integers(node: Node) -> bool:
@@ -154,3 +164,11 @@ def float_value(node: Node, point: Mapping[str, Fraction] | None = None) -> floa
     except (Undecided, OverflowError, ZeroDivisionError, TooLarge):
         return None
     return ball.mid.real if _is_real(ball) else None
+
+
+def evaluate_at(node: Node, point: Mapping[str, int]) -> Any | None:
+    """The 60-digit value at whole arguments, or None where there is none."""
+    try:
+        return evaluate_digits(node, {name: Fraction(value) for name, value in point.items()})
+    except (Undecided, ZeroDivisionError, OverflowError, TooLarge):
+        return None

@@ -41,12 +41,12 @@ def compare_scalars(answer: Node, reference: Node, *, tolerance: Fraction | None
 
 
 def _irrational(answer: Node, reference: Node, tolerance: Fraction | None) -> Comparison:
+    if _decimal_of(answer, reference):
+        return Comparison(True, "rounded", "the decimal carries the reference to full precision")
     if numeric.different(answer, reference):
         value = numeric.float_value(answer)
         if value is not None and (_rounds(Fraction(value), answer, reference) or _near(value, reference, tolerance)):
             return Comparison(True, "rounded", f"{value:.6g} rounds to the reference as it is written")
-        if _decimal_of(answer, reference):
-            return Comparison(True, "rounded", "the decimal carries the reference to full precision")
         return Comparison(False, "numeric", "error balls are disjoint")
     if (same := same_form(answer, reference)) is not None:
         return Comparison(same, "algebraic", "one normal form" if same else "different normal forms")
@@ -137,7 +137,8 @@ def _full_precision(left: Fraction, right: Fraction, answer: Node) -> bool:
 
 
 def _decimal_of(answer: Node, reference: Node) -> bool:
-    value, left = numeric.float_value(reference), _exact(answer)
+    left = _exact(answer) if literal(answer) is not None else None
+    value = numeric.float_value(reference) if left is not None else None
     if value is None or left is None:
         return False
     return _full_precision(left, Fraction(value), answer)

@@ -8,6 +8,7 @@ Touches: nothing.
 from fractions import Fraction
 
 from graders.equivalence.comparison import Comparison, joined
+from graders.equivalence.families import compare_families
 from graders.equivalence.meaning import (
     INEQUALITIES,
     as_choice_name,
@@ -71,6 +72,9 @@ class Comparer:
         return self._mathematics(answer, reference)
 
     def _mathematics(self, answer: Node, reference: Node) -> Comparison:
+        families = compare_families(answer, reference)
+        if families is not None:
+            return families
         if isinstance(answer, Relation) or isinstance(reference, Relation):
             return self._relations(answer, reference)
         if isinstance(answer, Quantity) or isinstance(reference, Quantity):
@@ -88,6 +92,8 @@ class Comparer:
         return self.scalars(answer, reference)
 
     def scalars(self, answer: Node, reference: Node) -> Comparison:
+        if _is_based(answer) or _is_based(reference):
+            return _compare_numerals(answer, reference)
         if not (is_scalar(answer) and is_scalar(reference)):
             return Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
         found = compare_scalars(answer, reference, tolerance=self.tolerance)
@@ -265,6 +271,31 @@ class Comparer:
             quotient = Apply("/", ratio.items)
             return self.scalars(quotient, other) if ratio is answer else self.scalars(other, quotient)
         return Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
+
+
+def _is_based(node: Node) -> bool:
+    return isinstance(node, Apply) and node.op == "base"
+
+
+def _compare_numerals(answer: Node, reference: Node) -> Comparison:
+    """Numerals with a base: a base may be left out, but a stated one must agree, and the digits must be the same."""
+    parts = [
+        node.args if isinstance(node, Apply) and node.op == "base" else (node, None) for node in (answer, reference)
+    ]
+    (digits, base), (other_digits, other_base) = parts
+    if base is not None and other_base is not None and base != other_base:
+        return Comparison(False, "exact", "the bases differ")
+    if not all(_is_valid_base(numeral, stated) for numeral, stated in parts):
+        return Comparison(False, "exact", "a base from 2 to 36 with digits below it was expected")
+    return Comparison(digits == other_digits, "exact", "numerals compare digit by digit")
+
+
+def _is_valid_base(digits: Node, base: Node | None) -> bool:
+    if base is None:
+        return True
+    if not (isinstance(digits, Number) and isinstance(base, Number) and base.text.isdigit() and digits.text.isdigit()):
+        return False
+    return 2 <= int(base.text) <= 36 and int(max(digits.text)) < int(base.text)
 
 
 def _items(node: Node) -> tuple[Node, ...] | None:
