@@ -15,7 +15,6 @@ from torch import Tensor
 from mathppo.errors import BadSetting
 from mathppo.ppo.arguments import as_float, as_mask, keep, require_per_row, require_same_shape
 from mathppo.ppo.gae import gae
-from mathppo.ppo.kl import EXPONENT_BOUND
 from mathppo.ppo.losses import Stats
 from mathppo.ppo.masked import masked_mean, pool_mean, pool_sum, whiten
 
@@ -216,7 +215,7 @@ def token_importance_weights(
     tensor([[1., 2.]])
     """
     mask, log_ratio = _log_ratio("token_importance_weights", old_logprobs, behaviour_logprobs, mask, cap)
-    return keep(_capped(log_ratio, cap), mask)
+    return keep(log_ratio.exp().clamp(max=cap), mask)
 
 
 def sequence_importance_weights(
@@ -252,7 +251,8 @@ def sequence_importance_weights(
     tensor([[0.6065, 0.6065]])
     """
     mask, log_ratio = _log_ratio("sequence_importance_weights", old_logprobs, behaviour_logprobs, mask, cap)
-    return keep(_capped(log_ratio.sum(1, keepdim=True), cap).expand_as(log_ratio), mask)
+    weights = log_ratio.sum(1, keepdim=True).exp().clamp(max=cap)
+    return keep(weights.expand_as(log_ratio), mask)
 
 
 def loss_weights(
@@ -338,7 +338,3 @@ def _log_ratio(
         raise BadSetting(f"{where}: expected cap above 0, got {cap!r}; 2 is customary")
     mask = as_mask(mask)
     return mask, keep(as_float(old_logprobs.detach()) - behaviour_logprobs.detach(), mask)
-
-
-def _capped(log_ratio: Tensor, cap: float) -> Tensor:
-    return log_ratio.clamp(max=EXPONENT_BOUND).exp().clamp(max=cap)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.ppo.arguments import as_mask, keep, require_range, require_same_shape
+from mathppo.ppo.arguments import as_float, as_mask, keep, require_range, require_same_shape
 from mathppo.ppo.kl import EXPONENT_BOUND, exp_excess
 from mathppo.ppo.masked import masked_mean
 
@@ -83,7 +83,7 @@ def policy_loss(
     )
     _require_clips(clip_low, clip_high, dual_clip)
     mask = as_mask(loss_mask)
-    log_ratio = keep(logprobs - old_logprobs.detach(), mask)
+    log_ratio = keep(as_float(logprobs) - as_float(old_logprobs.detach()), mask)
     advantages = keep(advantages.detach(), mask)
     # Unbounded, exp overflows and the gradient of the branch that min did not choose becomes 0 * inf = NaN.
     ratio = log_ratio.clamp(-EXPONENT_BOUND, EXPONENT_BOUND).exp()

@@ -1,5 +1,8 @@
 """KL estimates against values worked out by hand, and what their gradients descend."""
 
+from fractions import Fraction
+from math import factorial
+
 import pytest
 import torch
 
@@ -59,6 +62,12 @@ def test_exp_excess_is_precise_and_never_negative():
         torch.testing.assert_close(result[points.abs() > 1e-2].double(), halves[points.abs() > 1e-2], rtol=2e-5, atol=0)
         tiny = points.abs() < 1e-5
         torch.testing.assert_close(result[tiny].double(), points[tiny].double().square() / 2, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("x", [0.0099, -0.0099, 1e-3, -1e-3, 0.0101, -0.0101])
+def test_exp_excess_agrees_with_exact_arithmetic_on_both_sides_of_its_border(x: float):
+    exact = sum(Fraction(x) ** k / factorial(k) for k in range(2, 12))
+    assert exp_excess(torch.tensor(x, dtype=torch.float64)).item() == pytest.approx(float(exact), rel=1e-12)
 
 
 def test_extreme_gaps_stay_finite_with_finite_gradients():

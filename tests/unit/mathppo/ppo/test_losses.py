@@ -156,6 +156,12 @@ def test_runaway_ratios_stay_finite(advantage: float, log_ratio: float):
     assert stats["log_ratio_abs_max"].item() == 200.0
 
 
+def test_bfloat16_logprobs_are_subtracted_in_float32():
+    logprobs, old = one(-1.0078125).bfloat16(), one(-7.0).bfloat16()
+    _, stats = policy_loss(logprobs, old, one(1.0), torch.ones(1, 1))
+    assert stats["log_ratio_abs_max"].item() == 5.9921875
+
+
 def test_broken_logprobs_inside_the_mask_are_not_hidden():
     loss, _ = policy_loss(one(NAN), one(0.0), one(1.0), torch.ones(1, 1))
     assert loss.isnan()
