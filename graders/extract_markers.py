@@ -9,16 +9,19 @@ import re
 
 Span = tuple[int, int]
 
-_MARKER = re.compile(
-    r"<answer>(?P<tag>)"
-    r"|\#{4,}"
-    r"|\banswers?\b(?:\s+(?:to|for|of|in)\b[^.\n:=$]{1,80})?[*_ )\]]*(?:\s*(?:would be|is|are|be|:|=|：)+)[ *_]*(?::|：)?"
-    r"|^[#*_ ]*(?:final |the )*answer[*_: ]*$"
-    r"|^(?:A|ANS|Ans):"
-    r"|\b(?:option|choice)s?(?: is|:)?(?=[ *]*\(?[A-Z]\)?[*]*(?: is (?:the )?(?:correct|right)(?: answer| choice| option)?)?[.\s]*$)"
-    r"|(?:答案|结果)(?:是|为|：|:)",
+_KEYWORDS = ("answer", "####", "\na:", "\nans:", "option", "choice", "答案", "结果")
+_ANSWER = re.compile(
+    r"\banswers?\b(?:\s+(?:to|for|of|in)\b[^.\n:=$]{1,80})?[*_ )\]]*(?:\s*(?:would be|is|are|be|:|=|：)+)[ *_]*(?::|：)?",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"[#*_ ]*(?:final |the )*answer[*_: ]*$", re.IGNORECASE | re.MULTILINE)
+_OPTION = re.compile(
+    r"\b(?:option|choice)s?(?: is|:)?"
+    r"(?=[ *]*\(?[A-Z]\)?[*]*(?: is (?:the )?(?:correct|right)(?: answer| choice| option)?)?[.\s]*$)",
     re.IGNORECASE | re.MULTILINE,
 )
+_SHORT = re.compile(r"\n(?:A|ANS|Ans):|\#{4,}|(?:答案|结果)(?:是|为|：|:)")
+_FIRST_LINE = re.compile(r"(?:A|ANS|Ans):")
 _DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:\\\[|\\begin\{(?:align|equation)\*?\})?[\s$*_`&]*")
 _STOP = re.compile(
     r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<|\bbecause\b|\bsince\b| is (?:the )?(?:correct|right)\b|, (?:so|as|which|where)\b"
@@ -27,6 +30,7 @@ _ABBREVIATION = re.compile(r"(?:\b(?:Mrs?|Ms|Dr|St|vs|No|sq|approx)|\b[ap]\.m|\b
 _WRAP_OPEN = re.compile(r"(?:[\s*_`]|\\\[|\\\(|\\displaystyle|\$(?=[^$]*\$)|[:：])+")
 _WRAP_CLOSE = re.compile(r"(?:[\s*_`.,;。!]|\\\]|\\\)|\$)+\Z")
 _MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
+_WORDY = re.compile(r"(?<![\\A-Za-z{])[a-z]{3,}\s+[a-z]{2,}")
 _NUMBER = re.compile(
     r"(?<![A-Za-z\d.,_^\\/])(?:[$€£]\s?)?[-−+]?[$€£]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.?\d+)?"
     r"(?:\s+\d+/\d+|/\d+|:\d\d)?(?:\s?[%°]|\s?percent\b)?(?![A-Za-z\d])"
@@ -54,19 +58,39 @@ def trim(text: str, start: int, end: int) -> Span:
 
 def last_marker(text: str, start: int, end: int) -> Span | None:
     """The span that the last marker in `text[start:end]` announces; empty where nothing follows it."""
-    best: Span | None = None
-    for match in _MARKER.finditer(text, start, end):
-        span = _announced(text, match, end)
-        if span[0] < span[1] or best is None or match.group("tag") is not None:
-            best = span
-    return best
+    tail = "\n" + text[start:end]
+    lowered = tail.lower()
+    if len(lowered) != len(tail):
+        lowered = tail  # a letter changed its width: positions would shift, so capitals go unnoticed
+    at, empty = len(tail), None
+    while (at := max(lowered.rfind(keyword, 0, at) for keyword in _KEYWORDS)) >= 0:
+        span = _announced_at(text, start + at - 1, start, end)
+        if span is not None and span[0] < span[1]:
+            return span
+        empty = empty or span
+    return empty
 
 
-def _announced(text: str, match: re.Match[str], end: int) -> Span:
-    if match.group("tag") is not None:
-        close = text.find("</answer>", match.end(), end)
-        return _unwrap(text, match.end(), close if close >= 0 else match.end())
-    at = match.end()
+def _announced_at(text: str, at: int, start: int, end: int) -> Span | None:
+    """What the marker whose keyword stands at `at` announces; None where the keyword is no marker."""
+    if text.startswith("<answer>", max(at - 1, 0)):
+        close = text.find("</answer>", at, end)
+        return _unwrap(text, at + len("answer>"), close) if close >= 0 else None
+    if at < start:  # the line break put before the first line
+        match = _FIRST_LINE.match(text, start, end)
+        return _after(text, match.end(), end) if match else None
+    line = max(text.rfind("\n", start, at) + 1, start)
+    match = (
+        _SHORT.match(text, at, end)
+        or _ANSWER.match(text, at, end)
+        or _OPTION.match(text, at, end)
+        or _HEADING.match(text, line, end)
+    )
+    return _after(text, match.end(), end) if match else None
+
+
+def _after(text: str, at: int, end: int) -> Span:
+    """The rest of the sentence from `at`, or the next line that holds more than delimiters."""
     while at < end:
         line_end = text.find("\n", at, end)
         line_end = end if line_end < 0 else line_end
@@ -138,20 +162,30 @@ def _last_sentence(text: str, start: int, end: int) -> int:
 
 
 def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
+    """The value that the sentence `text[start:end]` ends in: its last formula, or the only number after "is" or "="."""
     if _NEGATION.search(text, start, end):
         return None, "ambiguous"
-    formulas = list(_MATH.finditer(text, start, end))
-    if formulas and len(text[formulas[-1].end() : end].split()) <= MAX_TRAILING_WORDS:
-        last = formulas[-1]
-        return trim(text, *last.span(last.lastindex or 0)), ""
-    copula = None if formulas else _COPULA.search(text, start, end)
-    if copula is not None:
-        number = _NUMBER.match(text, copula.end(), end)
-        alone = number is not None and not re.search(r"\d", text[number.end() : end])
-        if number and alone and re.search(r"\d", number.group()):
-            return trim(text, *number.span()), ""
+    annotated = text.rfind(">>", start, end)
+    if annotated >= 0:
+        start = annotated + 2  # after a calculator annotation, `<<2*3=6>>6`
+    formulas = [match for match in _MATH.finditer(text, start, end) if not _WORDY.search(match.group())]
+    if formulas:
+        return _last_formula(text, formulas, end)
     numbers = [match for match in _NUMBER.finditer(text, start, end) if re.search(r"\d", match.group())]
-    ends = bool(numbers) and len(text[numbers[-1].end() : end].split()) <= MAX_TRAILING_WORDS
-    if ends and len({match.group().strip() for match in numbers}) == 1:
-        return trim(text, *numbers[-1].span()), ""
-    return None, "ambiguous" if numbers else "no_answer"
+    copula = _COPULA.search(text, start, end)
+    after = [match for match in numbers if copula is not None and match.start() >= copula.end()]
+    stated = after if after and copula is not None and after[0].start() == copula.end() else numbers
+    if len({match.group().strip() for match in stated}) != 1:
+        return None, "ambiguous" if numbers else "no_answer"
+    if stated is numbers and len(text[numbers[-1].end() : end].split()) > MAX_TRAILING_WORDS:
+        return None, "no_answer"
+    return trim(text, *stated[0].span()), ""
+
+
+def _last_formula(text: str, formulas: list[re.Match[str]], end: int) -> tuple[Span | None, str]:
+    last = formulas[-1]
+    if len(text[last.end() : end].split()) > MAX_TRAILING_WORDS:
+        return None, "no_answer"
+    if len(formulas) > 1 and text[formulas[-2].end() : last.start()].strip(" ,") in ("", "and"):
+        return None, "ambiguous"  # one of several values in a row
+    return trim(text, *last.span(last.lastindex or 0)), ""

@@ -80,6 +80,8 @@ class MathGrader:
             BadReference: the reference cannot be read.
         """
         start = time.perf_counter()
+        if reading.node is not None:
+            check_tree(reading.node)  # it may come from a process that met hostile text
         return self._verdict(reading.answer, *self._judged(reading, reference, question), start)
 
     def fast_grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict | None:
@@ -112,8 +114,6 @@ class MathGrader:
 
     def _judged(self, reading: Reading, reference: str, question: str | None) -> tuple[Status, str, str]:
         references = read_reference(reference)
-        if reading.node is not None:
-            check_tree(reading.node)
         if reading.node is None:
             return _same_words(reading, reference) or _failed(reading)
         outcome = Status.INCORRECT, "none", "no accepted form"
