@@ -23,26 +23,22 @@ from graders.errors import GraderError, SandboxUnavailable
 from graders.sandbox.crew import Assignment, Chunk, Crew, Job, draw_chunk
 from graders.sandbox.frames import (
     Born,
-    End,
     Failure,
-    Fork,
     FrameError,
     Gone,
     Layer,
-    Locked,
     Outcomes,
     Read,
     Ready,
     Setup,
 )
 from graders.sandbox.process import Worker, Zygote
+from graders.sandbox.roster import Roster
 from graders.verdict import Status, Verdict
 
 SLACK_S = 0.003
 """Added to every deadline: what a worker may hold results back, and a little scheduling."""
-BIRTH_LIMIT_S = 10.0
 MAX_ATTEMPTS = 3
-MAX_BAD_BIRTHS = 4
 
 
 class Dispatcher:
@@ -55,29 +51,22 @@ class Dispatcher:
     """
 
     def __init__(self, setup: Setup, zygote: Zygote, crews: list[Crew], require: frozenset[str]) -> None:
-        self._setup = setup
-        self._zygote = zygote
+        self._time_limit_s = setup.time_limit_s
         self._crews = crews
-        self._require = require
         self.ready: Ready = zygote.ready
-        self.layers: list[Layer] = []
         self.counts: Counter[str] = Counter()
+        self._roster = Roster(setup, zygote, crews, require, self.counts)
         self._jobs: deque[Job] = deque()
         self._submitted: deque[Job] = deque()
-        self._by_token: dict[int, tuple[Crew, Worker]] = {}
         self._lost: dict[int, Assignment] = {}
-        self._tokens = itertools.count()
         self._numbers = itertools.count()
-        self._bad_births = 0
         self._outcomes = msgspec.msgpack.Decoder(Outcomes)
         self._verdict = msgspec.msgpack.Decoder(Verdict)
         self._read = msgspec.msgpack.Decoder(Read | Failure)
-        self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._selector.register(zygote, selectors.EVENT_READ, zygote)
+        self._roster.selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._closing = False
         self._failure: Exception | None = None
         self._started = threading.Event()
@@ -86,6 +75,11 @@ class Dispatcher:
         self._thread.start()
 
     # ---- called from any thread ----
+
+    @property
+    def layers(self) -> list[Layer]:
+        """What the youngest worker shows to be in force, and its zygote."""
+        return self._roster.layers
 
     def await_workers(self, timeout_s: float) -> None:
         """Return once every crew has a locked worker.
@@ -98,16 +92,20 @@ class Dispatcher:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has stopped for good."""
+        return self._failure is not None
+
     def submit(self, job: Job) -> None:
         """Queue a job; its verdicts come through `job.deliver` on the dispatcher's thread."""
         with self._lock:
             failure = self._failure
             if failure is None:
                 self._submitted.append(job)
+        self._wake()
         if failure is not None:
             job.fail(failure)
-        else:
-            self._wake()
 
     def close(self) -> None:
         """Stop, kill every worker, and fail what is unfinished."""
@@ -117,25 +115,23 @@ class Dispatcher:
 
     def abandon(self) -> None:
         """Close this process's copies of every descriptor: for a forked copy of the caller."""
-        self._zygote.abandon()
-        for _, worker in self._by_token.values():
-            worker.close()
-        self._selector.close()
+        self._roster.abandon()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_write, b"!")
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._failure is None:  # else the pipe is closed, and its number may be another's
+                os.write(self._wake_write, b"!")
 
     # ---- the dispatcher's thread ----
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                self._hire()
+                self._roster.hire()
                 self._assign()
-                for key, mask in self._selector.select(self._patience()):
+                for key, mask in self._roster.selector.select(self._patience()):
                     self._handle(key.data, mask)
                 self._check_deadlines()
             self._stop(GraderError("grader pool: expected an open pool, got a closed one; make a new GraderPool"))
@@ -145,15 +141,13 @@ class Dispatcher:
     def _stop(self, error: Exception) -> None:
         with self._lock:
             self._failure = error
+            os.close(self._wake_read)
+            os.close(self._wake_write)
             jobs = {*self._jobs, *self._submitted}
         for crew in self._crews:
             jobs |= {chunk.job for chunk in crew.waiting} | {work.chunk.job for work in crew.busy.values()}
         jobs |= {work.chunk.job for work in self._lost.values()}
-        self._zygote.close()
-        for _, worker in self._by_token.values():
-            worker.close()
-        self._by_token.clear()
-        self._selector.close()
+        self._roster.close()
         self._started.set()
         for job in jobs:
             job.fail(error)
@@ -166,19 +160,11 @@ class Dispatcher:
                 self._submitted.clear()
         elif isinstance(source, Zygote):
             self._hear_zygote(source)
-        elif source.token in self._by_token:  # an earlier event of this round may have buried it
+        elif source in self._roster:  # an earlier event of this round may have buried it
             if mask & selectors.EVENT_WRITE:
                 self._write_on(source)
             else:
                 self._hear_worker(source)
-
-    def _hire(self) -> None:
-        for crew in self._crews:
-            for _ in range(crew.missing):
-                token = next(self._tokens)
-                crew.unborn.add(token)
-                self._zygote.order(Fork(token, crew.role))
-                self.counts["forks"] += 1
 
     def _assign(self) -> None:
         """Give every free worker something to do: interrupted work first, then the jobs in turn."""
@@ -215,9 +201,9 @@ class Dispatcher:
             tasks = tasks + self._plant_canaries(chunk)
         try:
             if not worker.send((work.number, tasks)):
-                self._selector.register(worker.tasks_fd, selectors.EVENT_WRITE, worker)
+                self._roster.selector.register(worker.tasks_fd, selectors.EVENT_WRITE, worker)
         except BrokenPipeError:
-            self._lose(crew, worker)
+            self._lose(worker)
 
     def _plant_canaries(self, chunk: Chunk) -> list[tuple]:
         """Choose a known-right and a known-wrong answer to follow the chunk."""
@@ -231,9 +217,9 @@ class Dispatcher:
     def _write_on(self, worker: Worker) -> None:
         try:
             if worker.flush():
-                self._selector.unregister(worker.tasks_fd)
+                self._roster.selector.unregister(worker.tasks_fd)
         except BrokenPipeError:
-            self._lose(self._by_token[worker.token][0], worker)
+            self._lose(worker)
 
     def _hear_zygote(self, zygote: Zygote) -> None:
         heard = zygote.receive()
@@ -242,53 +228,29 @@ class Dispatcher:
             return
         message, fds = heard
         if isinstance(message, Born):
-            self._welcome(message, fds)
+            self._roster.welcome(message, fds)
         elif (work := self._lost.pop(message.token, None)) is not None:
             self._settle_lost(work, message)
 
-    def _welcome(self, born: Born, fds: list[int]) -> None:
-        worker = Worker(born.token, born.pid, fds)
-        crew = next(crew for crew in self._crews if born.token in crew.unborn)
-        crew.unborn.remove(born.token)
-        crew.unlocked[worker] = time.monotonic() + BIRTH_LIMIT_S
-        self._by_token[born.token] = (crew, worker)
-        self._selector.register(worker.results_fd, selectors.EVENT_READ, worker)
-
     def _hear_worker(self, worker: Worker) -> None:
-        crew = self._by_token[worker.token][0]
+        crew = self._roster.crew_of(worker)
         try:
             arrived = worker.receive()
             if arrived is None:
-                self._lose(crew, worker)
+                self._lose(worker)
                 return
             for payload in arrived:
                 if worker in crew.unlocked:
-                    self._admit(crew, worker, payload)
+                    self._admit(worker, payload)
                 else:
                     self._take_outcomes(crew, worker, payload)
         except (FrameError, msgspec.MsgspecError):
             self.counts["violations"] += 1
-            self._lose(crew, worker)
+            self._lose(worker)
 
-    def _admit(self, crew: Crew, worker: Worker, payload: bytes) -> None:
-        """Let a worker begin if the layers it shows include every required one."""
-        layers = msgspec.msgpack.decode(payload, type=Locked).layers
-        active = {layer.name for layer in (*layers, *self.ready.layers) if layer.state == "active"}
-        required = self._require | set(self.ready.requires)
-        if not required <= active:
-            missing = ", ".join(
-                f"{layer.name}: {layer.evidence}" for layer in layers if layer.name in required - active
-            )
-            raise SandboxUnavailable(
-                f"grader {self.ready.name!r}: expected the layers {sorted(required)}, "
-                f"got none of {sorted(required - active)} ({missing}); run graders doctor"
-            )
-        del crew.unlocked[worker]
-        crew.idle.append(worker)
-        crew.ages[worker] = 0
-        self._bad_births = 0
-        self.layers = [*self.ready.layers, *layers]
-        if all(crew.ages for crew in self._crews):
+    def _admit(self, worker: Worker, payload: bytes) -> None:
+        self._roster.admit(worker, payload)
+        if self._roster.is_complete:
             self._started.set()
 
     def _take_outcomes(self, crew: Crew, worker: Worker, payload: bytes) -> None:
@@ -305,6 +267,7 @@ class Dispatcher:
             self._conclude(work, [self._verdict.decode(outcome) for outcome in message.outcomes])
         work.done += len(message.outcomes)
         work.deadline = self._deadline()
+        self._roster.note_success()
         crew.ages[worker] += len(message.outcomes)
         if work.done == total:
             self._finish(crew, work)
@@ -342,7 +305,7 @@ class Dispatcher:
         if chunk.canaries:
             self._judge_canaries(crew, chunk)
         if crew.ages[worker] >= crew.answers_per_life:
-            self._part(worker)
+            self._roster.part(worker)
         else:
             crew.idle.append(worker)
 
@@ -363,7 +326,7 @@ class Dispatcher:
         for crew in self._crews:
             for worker, limit in list(crew.unlocked.items()):
                 if now > limit:
-                    self._lose(crew, worker)
+                    self._lose(worker)
             for work in [work for work in crew.busy.values() if now > work.deadline]:
                 self._hear_worker(work.worker)  # results may have come while this thread could not run
                 if work.worker in crew.busy and now > work.deadline:
@@ -372,30 +335,23 @@ class Dispatcher:
     def _expire(self, work: Assignment) -> None:
         """Kill a worker at its deadline; the task it was at is over budget, the others are done again."""
         chunk, culprit = work.chunk, work.worker.count_begun() - 1
-        self._part(work.worker)
+        self._roster.part(work.worker)
         self.counts["kills"] += 1
         if not work.done <= culprit < chunk.num_items:
             self._redo(work, None)
             return
-        detail = f"not done within {self._setup.time_limit_s:g} s"
-        verdict = self._made(Status.OVER_BUDGET, "deadline", detail, self._setup.time_limit_s)
+        detail = f"not done within {self._time_limit_s:g} s"
+        verdict = self._made(Status.OVER_BUDGET, "deadline", detail, self._time_limit_s)
         self._redo(work, culprit)
         self._deliver(chunk.job, [(chunk.indices[culprit], verdict)])
 
-    def _lose(self, crew: Crew, worker: Worker) -> None:
+    def _lose(self, worker: Worker) -> None:
         """A worker died or broke the protocol: what becomes of its work is settled when its exit code is known."""
-        work = crew.busy.get(worker)
+        work = self._roster.crew_of(worker).busy.get(worker)
         if work is not None:
             worker.count_begun()
             self._lost[worker.token] = work
-        elif worker in crew.unlocked:
-            self._bad_births += 1
-            if self._bad_births >= MAX_BAD_BIRTHS:
-                raise SandboxUnavailable(
-                    f"grader {self.ready.name!r}: expected workers to start, {MAX_BAD_BIRTHS} in a row died; "
-                    "run graders doctor"
-                )
-        self._part(worker)
+        self._roster.part(worker)
 
     def _settle_lost(self, work: Assignment, gone: Gone) -> None:
         chunk, culprit = work.chunk, work.worker.tasks_begun - 1
@@ -425,38 +381,12 @@ class Dispatcher:
         self._deliver(chunk.job, [(chunk.indices[k], verdict) for k in rest])
 
     def _replace_zygote(self) -> None:
-        """The zygote died and took its workers along: start another and give it their work."""
-        self.counts["zygote_restarts"] += 1
-        self._bad_births += 1
-        if self._bad_births >= MAX_BAD_BIRTHS:
-            raise SandboxUnavailable(f"grader {self.ready.name!r}: expected its sandbox to live, it died repeatedly")
-        lost = [*self._lost.values()]
-        for crew in self._crews:
-            lost += crew.busy.values()
-        self._selector.unregister(self._zygote)
-        self._zygote.close()
-        for crew, worker in list(self._by_token.values()):
-            self._bury(crew, worker)
-        for crew in self._crews:
-            crew.unborn.clear()
+        """The zygote died and took its workers along: give their work to the next one's."""
+        lost = [*self._lost.values(), *(work for crew in self._crews for work in crew.busy.values())]
         self._lost.clear()
-        for work in lost:
+        for work in lost:  # first of all, so that no job is forgotten if this fails
             self._redo(work, None)
-        self._zygote = Zygote(self._setup)
-        self._selector.register(self._zygote, selectors.EVENT_READ, self._zygote)
-
-    def _part(self, worker: Worker) -> None:
-        crew, _ = self._by_token[worker.token]
-        self._bury(crew, worker)
-        self._zygote.order(End(worker.token))
-
-    def _bury(self, crew: Crew, worker: Worker) -> None:
-        crew.forget(worker)
-        del self._by_token[worker.token]
-        for fd in (worker.results_fd, worker.tasks_fd):
-            with contextlib.suppress(KeyError):
-                self._selector.unregister(fd)
-        worker.close()
+        self._roster.replace_zygote()
 
     def _deliver(self, job: Job, decided: list[tuple[int, Verdict]]) -> None:
         if decided and not job.cancelled:
@@ -467,7 +397,7 @@ class Dispatcher:
         return Verdict(status, None, self.ready.name, method, detail, duration_s)
 
     def _deadline(self) -> float:
-        return time.monotonic() + self._setup.time_limit_s + SLACK_S
+        return time.monotonic() + self._time_limit_s + SLACK_S
 
     def _patience(self) -> float | None:
         """Seconds until the next deadline, or None."""

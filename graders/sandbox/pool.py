@@ -190,7 +190,7 @@ class GraderPool:
         with self._lock:
             if self._pid != os.getpid():
                 self._leave_to_parent()
-            if self._dispatcher is None:
+            if self._dispatcher is None or self._dispatcher.has_failed:
                 self._dispatcher = self._open()
             return self._dispatcher
 

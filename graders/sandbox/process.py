@@ -91,7 +91,9 @@ class Zygote:
     def _await_ready(self, spec: str) -> Ready:
         if not select.select([self._control], [], [], START_LIMIT_S)[0]:
             raise SandboxUnavailable(f"grader {spec!r}: expected it to load within {START_LIMIT_S:.0f} s; it did not")
-        received = self._control.recv(1 << 20)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            received = self._control.recv(1 << 20)
         if not received:
             code = self._process.wait()
             raise SandboxUnavailable(

@@ -50,7 +50,7 @@ FILES = {
     "write_new": "open(dir + '/new', 'w').write('x'); hurt = 'written'",
     "write_tmp": "import tempfile; f = tempfile.TemporaryFile(dir=dir); f.write(b'x'); hurt = 'written'",
     "write_append": "open(secret + '.log', 'a').close(); hurt = 'created'",
-    "write_shm": "p = '/dev/shm/graders-attack'; os.close(os.open(p, os.O_CREAT | os.O_WRONLY)); os.unlink(p); hurt = p",
+    "write_shm": "p = '/dev/shm/graders-attack'; os.close(os.open(p, os.O_CREAT | 1)); os.unlink(p); hurt = p",
     "make_directory": "os.mkdir(dir + '/sub'); hurt = 'made'",
     "make_fifo": "os.mkfifo(dir + '/fifo'); hurt = 'made'",
     "make_device": "os.mknod(dir + '/node', 0o600); hurt = 'made'",

@@ -33,15 +33,19 @@ def main() -> None:
 
     surroundings.deny(options.deny)
     os.environ["SECRET_TOKEN"] = "S3CRET"
-    with tempfile.TemporaryDirectory() as directory, socket.create_server(("127.0.0.1", 0)) as server:
-        with socket.socket(socket.AF_UNIX) as unix, subprocess.Popen(["sleep", "1000"]) as victim:
-            try:
-                prepared = prepare(Path(directory), server, unix, victim.pid)
-                report = in_sandbox(prepared) if options.where == "sandbox" else bare(prepared)
-                report["victim"] = "alive" if victim.poll() is None else "dead"
-                report["directory"] = sorted(os.listdir(directory))
-            finally:
-                victim.kill()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as unix,
+        subprocess.Popen(["sleep", "1000"]) as victim,
+    ):
+        try:
+            prepared = prepare(Path(directory), server, unix, victim.pid)
+            report = in_sandbox(prepared) if options.where == "sandbox" else bare(prepared)
+            report["victim"] = "alive" if victim.poll() is None else "dead"
+            report["directory"] = sorted(os.listdir(directory))
+        finally:
+            victim.kill()
     print(json.dumps(report))
 
 
@@ -98,7 +102,7 @@ def in_child(attacker, program: str, prepared: dict) -> list[str]:
             os.dup2(null, fd)
         try:
             said = attacker.run_program(program, prepared)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  whatever an attack raises, it was stopped
             said = f"stopped: {type(error).__name__}: {error}"[:200]
         os.write(writer, said.encode("utf-8", "replace"))
         os._exit(0)

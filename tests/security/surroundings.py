@@ -6,6 +6,7 @@ The Docker profile is an approximation: its deny rules that matter here, and the
 Touches: the calling process, for good.
 """
 
+import contextlib
 import ctypes
 import errno
 import struct
@@ -47,10 +48,8 @@ def _drop_capabilities_but(kept: int) -> None:
                 break
     words = [kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, 0, 0, 0]
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    try:
+    with contextlib.suppress(OSError):  # an ordinary user holds none to begin with
         syscalls.call(syscalls.NUMBERS["x86_64"]["capset"], header, (ctypes.c_uint32 * 6)(*words))
-    except OSError:
-        pass  # an ordinary user holds none to begin with
 
 
 def _install(refused: dict[int, int], *, deny_namespaces: bool) -> None:

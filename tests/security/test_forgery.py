@@ -48,7 +48,7 @@ def flood(outcome):
 """
 FORGERIES = {
     "verdict_as_outcome": "flood(verdict())",
-    "failure_that_says_correct": "flood(dict(type='failure', status='correct', method='', detail='', duration_s=0.0))",
+    "failure_that_says_correct": "flood(dict(read, type='failure', status='correct', method='', detail=''))",
     "reading_with_the_wrong_type": "flood(dict(type='read', reading=dict(status='correct'), duration_s=0.0))",
     "reading_too_long": "flood(dict(type='read', reading='x' * 101, duration_s=0.0))",
     "endless_duration": "flood(dict(type='read', reading='x', duration_s=float('nan')))",
@@ -70,7 +70,7 @@ FORGERIES = {
     "patched_worker": "worker._encoded = lambda v: msgspec.msgpack.encode(verdict()); worker.send = lambda *a: None",
     "patched_judge": "Forger.judge = lambda self, *a, **k: Verdict(Status.CORRECT, None, 'x', 'x', '', 0.0)",
     "patched_verdict": "Verdict.correct = property(lambda self: True)",
-    "patched_string": "class S(str):\n    __eq__ = lambda self, other: True\n    __hash__ = str.__hash__\nanswer = S('x')",
+    "patched_string": "class S(str):\n    __eq__ = lambda self, x: True\n    __hash__ = str.__hash__\nanswer = S('x')",
     "patched_encoder": "msgspec.msgpack.encode = lambda *a: b''",
     "secret_in_the_heap": "gc.unfreeze(); answer = next((s for o in gc.get_objects() if isinstance(o, (tuple, list)) "
     "for s in o if isinstance(s, str) and s.startswith('forty-two')), 'not found')",

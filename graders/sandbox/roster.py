@@ -1,0 +1,162 @@
+"""Who works here: hires workers from the zygote, admits them when they are locked, and buries them.
+
+Touches: its zygote, the pipes of its workers, one selector.
+"""
+
+import contextlib
+import itertools
+import selectors
+import time
+from collections import Counter
+
+import msgspec
+
+from graders.errors import SandboxUnavailable
+from graders.sandbox.crew import Crew
+from graders.sandbox.frames import Born, End, Fork, Layer, Locked, Setup
+from graders.sandbox.process import Worker, Zygote
+
+BIRTH_LIMIT_S = 10.0
+MAX_BAD_BIRTHS = 4
+"""Deaths in a row, of newborn workers or of zygotes, after which the sandbox is given up."""
+
+
+class Roster:
+    """Every worker of one grader, by token; only the dispatcher's thread may use it.
+
+    Args:
+        setup: what each zygote is told.
+        zygote: the first one.
+        crews: whom to hire for.
+        require: names of the layers without which nobody is admitted.
+        counts: where `forks` and `zygote_restarts` are counted.
+    """
+
+    def __init__(
+        self, setup: Setup, zygote: Zygote, crews: list[Crew], require: frozenset[str], counts: Counter[str]
+    ) -> None:
+        self._setup = setup
+        self._zygote = zygote
+        self._crews = crews
+        self._require = require | frozenset(zygote.ready.requires)
+        self._counts = counts
+        self._by_token: dict[int, tuple[Crew, Worker]] = {}
+        self._tokens = itertools.count()
+        self._bad_births = 0
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(zygote, selectors.EVENT_READ, zygote)
+        self.layers: list[Layer] = []
+        """What the youngest worker shows to be in force, and its zygote."""
+
+    def __contains__(self, worker: Worker) -> bool:
+        return worker.token in self._by_token
+
+    def crew_of(self, worker: Worker) -> Crew:
+        return self._by_token[worker.token][0]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every crew has a worker that may begin."""
+        return all(crew.ages for crew in self._crews)
+
+    def hire(self) -> None:
+        """Order as many workers as are missing."""
+        for crew in self._crews:
+            for _ in range(crew.missing):
+                token = next(self._tokens)
+                crew.unborn.add(token)
+                self._zygote.order(Fork(token, crew.role))
+                self._counts["forks"] += 1
+
+    def welcome(self, born: Born, fds: list[int]) -> None:
+        """Take in a worker that has just been forked and is locking itself down."""
+        worker = Worker(born.token, born.pid, fds)
+        crew = next(crew for crew in self._crews if born.token in crew.unborn)
+        crew.unborn.remove(born.token)
+        crew.unlocked[worker] = time.monotonic() + BIRTH_LIMIT_S
+        self._by_token[born.token] = (crew, worker)
+        self.selector.register(worker.results_fd, selectors.EVENT_READ, worker)
+
+    def admit(self, worker: Worker, payload: bytes) -> None:
+        """Let a worker begin, on the evidence of its first frame.
+
+        Raises:
+            SandboxUnavailable: a required layer is not in force.
+            MsgspecError: the frame is not what it should be.
+        """
+        layers = [*self._zygote.ready.layers, *msgspec.msgpack.decode(payload, type=Locked).layers]
+        missing = self._require - {layer.name for layer in layers if layer.state == "active"}
+        if missing:
+            evidence = ", ".join(f"{layer.name}: {layer.evidence}" for layer in layers if layer.name in missing)
+            raise SandboxUnavailable(
+                f"grader {self._zygote.ready.name!r}: expected the layers {sorted(self._require)} to be in force, "
+                f"got none of {sorted(missing)} ({evidence}); run graders doctor"
+            )
+        crew = self.crew_of(worker)
+        del crew.unlocked[worker]
+        crew.idle.append(worker)
+        crew.ages[worker] = 0
+        self.layers = layers
+
+    def note_success(self) -> None:
+        """Work was done: deaths are counted from here."""
+        self._bad_births = 0
+
+    def part(self, worker: Worker) -> None:
+        """Have a worker killed, and close its pipes.
+
+        Raises:
+            SandboxUnavailable: too many in a row have died before they could begin.
+        """
+        if worker in self.crew_of(worker).unlocked:
+            self._count_bad_birth("its workers to start")
+        self._bury(worker)
+        self._zygote.order(End(worker.token))
+
+    def replace_zygote(self) -> None:
+        """Bury a dead zygote and all its workers, and start another.
+
+        Raises:
+            SandboxUnavailable: it does not start, or too many in a row have died.
+        """
+        self._counts["zygote_restarts"] += 1
+        self._count_bad_birth("its sandbox to live")
+        self.selector.unregister(self._zygote)
+        self._zygote.close()
+        for _, worker in list(self._by_token.values()):
+            self._bury(worker)
+        for crew in self._crews:
+            crew.unborn.clear()
+        self._zygote = Zygote(self._setup)
+        self.selector.register(self._zygote, selectors.EVENT_READ, self._zygote)
+
+    def close(self) -> None:
+        """Kill everyone."""
+        self._zygote.close()
+        self._close_pipes()
+
+    def abandon(self) -> None:
+        """Close this process's copies of every descriptor: for a forked copy of the caller."""
+        self._zygote.abandon()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for _, worker in self._by_token.values():
+            worker.close()
+        self._by_token.clear()
+        self.selector.close()
+
+    def _bury(self, worker: Worker) -> None:
+        crew, _ = self._by_token.pop(worker.token)
+        crew.forget(worker)
+        for fd in (worker.results_fd, worker.tasks_fd):
+            with contextlib.suppress(KeyError):
+                self.selector.unregister(fd)
+        worker.close()
+
+    def _count_bad_birth(self, hope: str) -> None:
+        self._bad_births += 1
+        if self._bad_births >= MAX_BAD_BIRTHS:
+            raise SandboxUnavailable(
+                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died; run graders doctor"
+            )
