@@ -68,6 +68,8 @@ def test_reinforce_plus_plus_takes_the_group_off_before_the_batch():
     mask[3] = False
     left_out = reinforce_plus_plus_advantages(rewards, torch.ones(4, 2), loss_mask=mask)
     torch.testing.assert_close(left_out, reinforce_plus_plus_advantages(rewards, mask))
+    alone = reinforce_plus_plus_advantages(rewards, torch.ones(4, 2), group=group, loss_mask=mask)
+    torch.testing.assert_close(alone[:3], torch.tensor([[0.5, 0.5], [-0.5, -0.5], [0.0, 0.0]]) * 6**0.5)
 
 
 def test_explained_variance_of_known_critics():
