@@ -20,7 +20,7 @@ from graders.sandbox.frames import Layer, Setup
 from graders.sandbox.process import Zygote
 from graders.verdict import Status, Verdict
 
-ANSWERS_PER_LIFE = 8192
+ANSWERS_PER_LIFE = 16384
 """Answers that a worker of a shipped grader gives before it is replaced by a fresh one."""
 START_LIMIT_S = 60.0
 
