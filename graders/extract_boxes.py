@@ -13,8 +13,8 @@ _UNBRACED = re.compile(r"\\[A-Za-z]+|-?\d+(?:\.\d+)?|[^\s{}\\$]")
 _GLUE = re.compile(r"(?:\s|\$|\\[()\[\],;:! ]|\\q?quad|\\text|[{}&.~*]|,|;|and\b|or\b|x\s*=)*")
 _JOINER = re.compile(r",|;|&|\band\b|\bor\b")
 _PLACEHOLDER = re.compile(
-    r"(?:\\text|\\mathrm|\\mbox)?\s*\{?\s*[<\[(]?\s*(?:your |the |my )?(?:final )?(?:answer|result|\.\.\.|\\[lc]?dots|…)"
-    r"(?: here)?\s*[>\])]?\s*\}?",
+    r"(?:\\text|\\mathrm|\\mbox)?\s*\{?\s*[<\[(]?\s*(?:your |the |my )?(?:final )?"
+    r"(?:answer|result|\.\.\.|\\[lc]?dots|…)(?: here)?\s*[>\])]?\s*\}?",
     re.IGNORECASE,
 )
 MAX_GLUE_CHARS = 40

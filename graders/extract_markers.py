@@ -11,7 +11,8 @@ Span = tuple[int, int]
 
 _KEYWORDS = ("answer", "####", "\na:", "\nans:", "option", "choice", "答案", "结果")
 _ANSWER = re.compile(
-    r"\banswers?\b(?:\s+(?:to|for|of|in)\b[^.\n:=$]{1,80})?[*_ )\]]*(?:\s*(?:would be|is|are|be|:|=|：)+)[ *_]*(?::|：)?",
+    r"\banswers?\b(?:\s+(?:to|for|of|in)\b[^.\n:=$]{1,80})?[*_ )\]]*"
+    r"(?:\s*(?:would be|is|are|be|:|=|：)+)[ *_]*(?::|：)?",
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"[#*_ ]*(?:final |the )*answer[*_: ]*$", re.IGNORECASE | re.MULTILINE)
@@ -24,7 +25,8 @@ _SHORT = re.compile(r"\n(?:A|ANS|Ans):|\#{4,}|(?:答案|结果)(?:是|为|：|:)
 _FIRST_LINE = re.compile(r"(?:A|ANS|Ans):")
 _DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:\\\[|\\begin\{(?:align|equation)\*?\})?[\s$*_`&]*")
 _STOP = re.compile(
-    r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<|\bbecause\b|\bsince\b| is (?:the )?(?:correct|right)\b|, (?:so|as|which|where)\b"
+    r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<"
+    r"|\bbecause\b|\bsince\b| is (?:the )?(?:correct|right)\b|, (?:so|as|which|where)\b"
 )
 _ABBREVIATION = re.compile(r"(?:\b(?:Mrs?|Ms|Dr|St|vs|No|sq|approx)|\b[ap]\.m|\b[A-Z])\Z", re.IGNORECASE)
 _WRAP_OPEN = re.compile(r"(?:[\s*_`]|\\\[|\\\(|\\displaystyle|\$(?=[^$]*\$)|[:：])+")
@@ -103,8 +105,7 @@ def _after(text: str, at: int, end: int) -> Span:
 def _sentence_end(text: str, start: int, end: int) -> int:
     """Where the sentence that begins at `start` stops: a full stop outside a formula, a new line, or a reason given."""
     opened = _WRAP_OPEN.match(text, start, end)
-    display = opened is not None and "\\[" in opened.group()
-    if display:
+    if opened is not None and "\\[" in opened.group():
         close = text.find("\\]", opened.end(), end)
         return close if close >= 0 else end
     for match in _STOP.finditer(text, start, end):

@@ -11,7 +11,8 @@ import re
 import msgspec
 
 from graders.parse_grammar import Grammar
-from graders.parse_tokens import ParseError, Token, normalise, tokenize
+from graders.parse_tokens import ParseError, Token, tokenize
+from graders.parse_unicode import normalise
 from graders.parse_words import CONNECTIVES, CONSTANTS, GREEK, NUMBER_WORDS, SPECIAL_TEXTS
 from graders.tree import Apply, Choice, Clock, Name, Node, Number, Quantity, Relation, Text
 from graders.units import ORDINALS, SINGLE_LETTER_UNITS, canonical_unit, known_symbol
@@ -52,8 +53,9 @@ _ARTICLE = re.compile(r"^(?:the|a|an)\s+|\s+(?:answer|is correct)$")
 _WORDS_ONLY = re.compile(r"(?:[A-Za-z\u00c0-\u024f]+[\s'’.,!\-]*)+")
 _ROMAN_NUMERAL = re.compile(r"[IVX]+")
 _LABEL = re.compile(
-    r"(?:\\text\s*\{\s*)?(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*(?:\}|(?<!\})(?![^{}]*\}))\s*|(?:thus|so|therefore|hence|answer|ans|final answer|solution)"
-    r"\s*[:,=]\s*(?=\S)",
+    r"(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*"
+    r"|\\text\s*\{\s*(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*\}\s*"
+    r"|(?:thus|so|therefore|hence|answer|ans|final answer|solution)\s*[:,=]\s*(?=\S)",
     re.IGNORECASE,
 )
 _CURRENCY = re.compile(r"(-?)\s*(\\\$|[$€£¥₹]|Rs\.?|USD|US\\?\$)\s*(?=[\d.(\\])")

@@ -13,7 +13,9 @@ Touches: nothing.
 
 import re
 
-from graders.parse_atoms import AtomReader
+from graders.parse_arguments import group
+from graders.parse_atoms import atom, braces
+from graders.parse_cursor import Cursor
 from graders.parse_tokens import Token
 from graders.tree import Apply, Interval, List, Name, Node, Number, Quantity, Ratio, Relation, Tuple
 
@@ -25,8 +27,11 @@ _CLOSERS = {"(": ")]", "[": "])", "\\{": ("\\}",), "⌊": "⌋", "⌈": "⌉", "
 _DIGITS = re.compile(r"\d+")
 
 
-class Grammar(AtomReader):
-    """A parser over one list of tokens; `AtomReader` supplies what stands between operators."""
+class Grammar:
+    """A parser over one list of tokens."""
+
+    def __init__(self, tokens: list[Token], max_depth: int) -> None:
+        self.cursor = Cursor(tokens, max_depth)
 
     def whole(self) -> Node:
         """The tree of all the tokens.
@@ -35,13 +40,13 @@ class Grammar(AtomReader):
             ParseError: something is left over, or nothing is there.
         """
         node = self.listing()
-        if self.peek().kind != "stop":
-            raise self.error(f"expected the end of the answer, got {self.peek().text!r}")
+        if self.cursor.peek().kind != "stop":
+            raise self.cursor.error(f"expected the end of the answer, got {self.cursor.peek().text!r}")
         return node
 
     def listing(self) -> Node:
         """Relations joined by separators; a single one stands for itself."""
-        with self.nested():
+        with self.cursor.nested():
             items = [self.relation()]
             words: set[str] = set()
             while self._separator(words):
@@ -53,23 +58,23 @@ class Grammar(AtomReader):
         return Apply("and", tuple(items)) if "and" in words else List(tuple(items))
 
     def _separator(self, words: set[str]) -> bool:
-        token = self.peek()
+        token = self.cursor.peek()
         found = False
         while token.kind == "op" and token.text in (",", ";", "and", "or", "&&"):
-            after = self.peek(1)
+            after = self.cursor.peek(1)
             if after.kind == "end" or (after.kind == "op" and after.text in ("&", "\\\\")):
                 break  # a comma that closes a cell
             found = True
             if token.text in ("and", "or"):
                 words.add(token.text)
-            self.advance()
-            token = self.peek()
+            self.cursor.advance()
+            token = self.cursor.peek()
         return found
 
     def relation(self) -> Node:
         terms, signs = [self.setwise()], []
-        while (token := self.peek()).kind == "op" and token.text in _RELATION_SIGNS:
-            self.advance()
+        while (token := self.cursor.peek()).kind == "op" and token.text in _RELATION_SIGNS:
+            self.cursor.advance()
             signs.append(token.text)
             terms.append(self.setwise())
         return Relation(tuple(signs), tuple(terms)) if signs else terms[0]
@@ -77,31 +82,38 @@ class Grammar(AtomReader):
     def setwise(self) -> Node:
         left = self.ratio()
         while True:
-            token = self.peek()
-            plain_union = token.text in ("U", "u") and token.kind == "name" and self.peek(1).kind == "open"
-            if not (token.kind == "op" and token.text in _SET_SIGNS) and not (plain_union and self.after_close()):
+            token = self.cursor.peek()
+            plain_union = token.text in ("U", "u") and token.kind == "name" and self.cursor.peek(1).kind == "open"
+            if not (token.kind == "op" and token.text in _SET_SIGNS) and not (
+                plain_union and self.cursor.after_close()
+            ):
                 return left
-            self.advance()
+            self.cursor.advance()
             left = Apply(_SET_SIGNS.get(token.text, "union"), (left, self.ratio()))
+
+    def _is_plain_union(self, token: Token) -> bool:
+        """Whether the letter U stands between two brackets, as in `(0, 1) U (2, 3)`."""
+        between = self.cursor.after_close() and self.cursor.peek(1).kind == "open"
+        return between and token.kind == "name" and token.text in "Uu"
 
     def ratio(self) -> Node:
         items = [self.sum()]
-        while self.peek()[:2] == ("op", ":") and not self.in_builder:
-            self.advance()
+        while self.cursor.peek()[:2] == ("op", ":") and not self.cursor.in_builder:
+            self.cursor.advance()
             items.append(self.sum())
         return Ratio(tuple(items)) if len(items) > 1 else items[0]
 
     def sum(self) -> Node:
         terms: list[Node] = []
-        token = self.peek()
+        token = self.cursor.peek()
         sign = ""
         if token.kind == "op" and token.text in "+-±∓":
             sign = token.text
-            self.advance()
+            self.cursor.advance()
         first = self.product()
         terms.append(_signed(sign, first))
-        while (token := self.peek()).kind == "op" and token.text in ("+", "-", "±", "∓"):
-            self.advance()
+        while (token := self.cursor.peek()).kind == "op" and token.text in ("+", "-", "±", "∓"):
+            self.cursor.advance()
             term = self.product()
             if token.text in "±∓":
                 left = terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
@@ -113,9 +125,9 @@ class Grammar(AtomReader):
     def product(self) -> Node:
         factors: list[Node] = [self.signed_factor()]
         while True:
-            token = self.peek()
+            token = self.cursor.peek()
             if token.kind == "op" and token.text in ("*", "/", "mod"):
-                self.advance()
+                self.cursor.advance()
                 right = self.signed_factor()
                 if token.text == "*":
                     factors.append(right)
@@ -141,43 +153,51 @@ class Grammar(AtomReader):
                     return fraction
                 mixed = Apply("+", (factors.pop(), bare))
                 return Quantity(mixed, fraction.unit) if isinstance(fraction, Quantity) else mixed
-        elif token.kind == "number" and not (isinstance(previous, Apply) and previous.op in "/+call"):
-            if not self.after_close() and not isinstance(previous, Name):
-                raise self.error("expected an operator between two numbers")
+        elif token.kind == "number" and not isinstance(previous, (Apply, Name)) and not self.cursor.after_close():
+            raise self.cursor.error("expected an operator between two numbers")
         return self.signed_factor()
 
     def _plain_mixed(self, factors: list[Node], whole: bool) -> Node:
-        top, slash, bottom = self.peek(), self.peek(1), self.peek(2)
+        top, slash, bottom = self.cursor.peek(), self.cursor.peek(1), self.cursor.peek(2)
         written = whole and slash[:2] == ("op", "/") and bottom.kind == "number"
         fraction = Apply("/", (Number(top.text), Number(bottom.text)))
         if not (written and top.spaced and _is_proper(fraction)):
-            raise self.error("expected an operator between two numbers")
+            raise self.cursor.error("expected an operator between two numbers")
         for _ in range(3):
-            self.advance()
+            self.cursor.advance()
         return Apply("+", (factors.pop(), fraction))
 
     def starts_factor(self, token: Token) -> bool:
         if token.kind == "group":
             return token.text == "{"
         if token.kind == "op":
-            return token.text in ("|", "‖") and not self.in_bars and not self.in_builder
-        if token.kind == "name" and token.text in "Uu" and self.after_close() and self.peek(1).kind == "open":
+            return token.text in ("|", "‖") and not self.cursor.in_bars and not self.cursor.in_builder
+        if (
+            token.kind == "name"
+            and token.text in "Uu"
+            and self.cursor.after_close()
+            and self.cursor.peek(1).kind == "open"
+        ):
             return False
         return token.kind in _FACTOR_STARTS
 
     def signed_factor(self) -> Node:
-        token = self.peek()
+        token = self.cursor.peek()
         if token.kind == "op" and token.text in ("-", "+"):
-            with self.nested():
-                self.advance()
+            with self.cursor.nested():
+                self.cursor.advance()
                 return _signed(token.text, self.signed_factor())
         return self.factor()
+
+    def atom(self) -> Node:
+        """What stands between two operators."""
+        return atom(self)
 
     def factor(self) -> Node:
         """An atom with its postfix signs and powers."""
         base = self.postfix(self.atom())
-        while self.peek()[:2] == ("op", "^"):
-            self.advance()
+        while self.cursor.peek()[:2] == ("op", "^"):
+            self.cursor.advance()
             exponent = self.exponent()
             if exponent == Name("degree"):
                 base = self.degrees(base)
@@ -189,39 +209,39 @@ class Grammar(AtomReader):
         return base
 
     def exponent(self) -> Node:
-        token = self.peek()
-        braced = token[:2] == ("group", "{") and self.peek(2)[:2] == ("group", "}")
-        mark = self.peek(1) if braced else token
+        token = self.cursor.peek()
+        braced = token[:2] == ("group", "{") and self.cursor.peek(2)[:2] == ("group", "}")
+        mark = self.cursor.peek(1) if braced else token
         if mark.kind == "op" and mark.text in _MARKS:
             for _ in range(3 if braced else 1):
-                self.advance()
+                self.cursor.advance()
             return Name(_MARKS[mark.text])
         if token.kind == "op" and token.text in ("+", "-"):
-            with self.nested():
-                self.advance()
+            with self.cursor.nested():
+                self.cursor.advance()
                 return _signed(token.text, self.exponent())
-        with self.nested():
+        with self.cursor.nested():
             if token[:2] == ("group", "{"):
-                return self.group()
+                return group(self)
             base = self.postfix(self.atom())
-            if self.peek()[:2] == ("op", "^"):
-                self.advance()
+            if self.cursor.peek()[:2] == ("op", "^"):
+                self.cursor.advance()
                 return Apply("^", (base, self.exponent()))
             return base
 
     def postfix(self, node: Node) -> Node:
-        while (token := self.peek()).kind == "op":
+        while (token := self.cursor.peek()).kind == "op":
             if token.text == "!":
-                self.advance()
-                double = self.peek()[:2] == ("op", "!") and not self.peek().spaced
+                self.cursor.advance()
+                double = self.cursor.peek()[:2] == ("op", "!") and not self.cursor.peek().spaced
                 if double:
-                    self.advance()
+                    self.cursor.advance()
                 node = Apply("double_factorial" if double else "factorial", (node,))
             elif token.text == "%":
-                self.advance()
+                self.cursor.advance()
                 node = Quantity(node, "%")
             elif token.text in "°∘" and not isinstance(node, Quantity):
-                self.advance()
+                self.cursor.advance()
                 node = self.degrees(node)
             else:
                 break
@@ -231,28 +251,28 @@ class Grammar(AtomReader):
         """Degrees, with the minutes and seconds of arc that may follow."""
         total = node
         for sign, scale in (("'", "60"), ("''", "3600")):
-            token, after = self.peek(), self.peek(1)
+            token, after = self.cursor.peek(), self.cursor.peek(1)
             if token.kind != "number" or after[:2] != ("op", sign):
                 break
-            self.advance()
-            self.advance()
+            self.cursor.advance()
+            self.cursor.advance()
             total = Apply("+", (total, Apply("/", (Number(token.text), Number(scale)))))
         return Quantity(total, "degree")
 
     def bracket(self) -> Node:
         """What stands in brackets: a grouping, a tuple, an interval or a set."""
-        opening = self.peek().text
-        self.advance()
+        opening = self.cursor.peek().text
+        self.cursor.advance()
         if opening == "\\{":
-            return self.braces()
-        with self.plain():
-            if self.peek().kind == "close":
-                raise self.error("expected something inside the brackets")
+            return braces(self)
+        with self.cursor.plain():
+            if self.cursor.peek().kind == "close":
+                raise self.cursor.error("expected something inside the brackets")
             node = self.listing()
-        closing = self.peek()
+        closing = self.cursor.peek()
         if closing.kind != "close" or closing.text not in _CLOSERS[opening]:
-            raise self.error(f"expected a bracket that closes {opening!r}, got {closing.text!r}")
-        self.advance()
+            raise self.cursor.error(f"expected a bracket that closes {opening!r}, got {closing.text!r}")
+        self.cursor.advance()
         if opening in "⌊⌈":
             return Apply("floor" if opening == "⌊" else "ceil", (node,))
         items = node.items if isinstance(node, List) else (node,)
@@ -262,7 +282,7 @@ class Grammar(AtomReader):
         if len(items) == 2 and (square or not round_):
             return Interval(items[0], items[1], square, not round_)
         if len(items) == 1 and (square == round_):
-            raise self.error("expected two ends in a half-open interval")
+            raise self.cursor.error("expected two ends in a half-open interval")
         return Tuple(items) if len(items) > 1 else node
 
 

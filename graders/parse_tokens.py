@@ -40,82 +40,6 @@ class Token(NamedTuple):
     spaced: bool
 
 
-_SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "0123456789+-()n", strict=True))
-_SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=True))
-_FRACTIONS = {
-    "½": "1/2",
-    "⅓": "1/3",
-    "⅔": "2/3",
-    "¼": "1/4",
-    "¾": "3/4",
-    "⅕": "1/5",
-    "⅖": "2/5",
-    "⅗": "3/5",
-    "⅘": "4/5",
-}
-_FRACTIONS |= {"⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8"}
-_GREEK_LETTERS = dict(
-    zip(
-        "αβγδεζηθικλμνξορστυφχψω",
-        sorted(
-            GREEK
-            & set(
-                "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda "
-                "mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split()
-            ),
-            key="alpha beta gamma delta epsilon zeta eta"
-            " theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi psi omega".split().index,
-        ),
-        strict=True,
-    )
-)
-_PLAIN = {
-    **{"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": "*", "·": "*", "⋅": "*", "∗": "*", "∙": "*", "•": "*"},
-    **{
-        "÷": "/",
-        "∕": "/",
-        "⁄": "/",
-        "≦": "≤",
-        "≧": "≥",
-        "⩽": "≤",
-        "⩾": "≥",
-        "，": ", ",
-        "：": ":",
-        "；": ";",
-        "（": "(",
-    },
-    **{"）": ")", "［": "[", "］": "]", "｛": "\\{", "｝": "\\}", "＝": "=", "．": ".", "％": "%", "′": "'", "’": "'"},
-    **{
-        "″": "''",
-        "“": '"',
-        "”": '"',
-        "º": "°",
-        "˚": "°",
-        "\u00a0": " ",
-        "\u2009": "\\,",
-        "\u202f": "\\,",
-        "\u200b": "",
-    },
-    **{"\u2061": "", "\u2062": "*", "√": "\\sqrt ", "∛": "\\cbrt ", "π": "\\pi ", "∞": "\\infty ", "ℝ": "\\mathbb{R}"},
-    **{"∅": "\\emptyset ", "⌊": "\\lfloor ", "⌋": "\\rfloor ", "⌈": "\\lceil ", "⌉": "\\rceil ", "ℤ": "\\mathbb{Z}"},
-    **{
-        "⟨": "\\langle ",
-        "⟩": "\\rangle ",
-        "…": "\\dots ",
-        "⋯": "\\dots ",
-        "∣": "\\mid ",
-        "≅": "\\cong ",
-        "ℕ": "\\mathbb{N}",
-    },
-    **{"∑": "\\sum ", "∏": "\\prod ", "∠": "\\angle ", "△": "\\triangle ", "∧": " and ", "∨": " or ", "\ufeff": ""},
-    **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS.items()},
-    **{"Δ": "\\Delta ", "Ω": "\\Omega ", "Σ": "\\Sigma ", "Φ": "\\Phi ", "Θ": "\\Theta ", "ϕ": "\\phi ", "ℓ": "\\ell "},
-    **{letter: f"\\frac{{{fraction[0]}}}{{{fraction[2]}}}" for letter, fraction in _FRACTIONS.items()},
-}
-_UNICODE = str.maketrans(_PLAIN)
-_SUPERSCRIPT_RUN = re.compile(f"[{''.join(_SUPERSCRIPTS)}]+")
-_SUBSCRIPT_RUN = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
-
 _GAP = r"(?:,|\{,\}|,\\!\s?|\\,|\\[ ;:]|~|\s)"
 _EXPONENT = r"(?:[eE][+-]?\d+(?![\d.]))?"
 _REPEAT = r"(?:\\(?:overline|bar|dot)\s*\{?\d+\}?|\(\d+\)(?![\d(]))"
@@ -152,15 +76,6 @@ _TEXT_WRAPPERS = frozenset(
 )
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 MAX_TOKENS = 4_000
-
-
-def normalise(text: str) -> str:
-    """The text with every Unicode spelling of a mathematical sign replaced by one ASCII or LaTeX spelling."""
-    if text.isascii():
-        return text
-    text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + "".join(_SUPERSCRIPTS[c] for c in run.group()) + "}", text)
-    text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + "".join(_SUBSCRIPTS[c] for c in run.group()) + "}", text)
-    return text.translate(_UNICODE)
 
 
 def tokenize(text: str, max_digits: int) -> list[Token]:

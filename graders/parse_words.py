@@ -64,7 +64,7 @@ SPECIAL_TEXTS = MappingProxyType(
         for meaning, texts in {
             "no solution": "no solution|no solutions|no real solution|no real solutions|none|empty set|the empty set|"
             "there is no solution|there are no solutions|no roots|no real roots|no values|has no solution|"
-            "no such number exists|no solution exists|no solutions exist|null set|nullset|emptyset|no integer solutions",
+            "no such number exists|no solution exists|no solutions exist|null set|emptyset|no integer solutions",
             "undefined": "undefined|does not exist|dne|doesnt exist|not defined|do not exist|limit does not exist|"
             "indeterminate",
             "all real numbers": "all real numbers|all reals|all real x|r|real numbers|the set of all real numbers|"

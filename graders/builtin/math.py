@@ -176,7 +176,7 @@ def _outcome(found: Comparison, reading: Reading, target: Node, question: str | 
 
 
 def _is_echo(reading: Reading, target: Node, question: str) -> bool:
-    """Whether the answer is an expression still to be worked out that stands in the question, and is not the reference."""
+    """Whether the answer is an expression of the question, still to be worked out, and not the reference itself."""
     assert reading.node is not None and reading.answer is not None
     if reading.node == target or not any(_is_undone(node) for node, _ in walk(reading.node)):
         return False

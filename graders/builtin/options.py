@@ -11,7 +11,8 @@ from graders.tree import Choice, Name, Node
 
 _LETTERS = "ABCDEFGHIJ"
 _OPTION = re.compile(
-    r"(?:^|[\s$\\]|q?quad|~)(?:\\(?:text|textbf|mathrm|mathbf|rm|bf)\s*\{?\s*)?(?:\(([A-J])\)|([A-J])[.:)])\s*\}?(?:\\ |~|:)?",
+    r"(?:^|[\s$\\]|q?quad|~)(?:\\(?:text|textbf|mathrm|mathbf|rm|bf)\s*\{?\s*)?"
+    r"(?:\(([A-J])\)|([A-J])[.:)])\s*\}?(?:\\ |~|:)?",
     re.MULTILINE,
 )
 _EDGES = re.compile(r"^(?:[\s$.,;]|\\q?quad|\\ |\\\\)+|(?:[\s$.,;]|\\q?quad|\\ |\\\\|\\textbf\{?|\\text\{?)+$")

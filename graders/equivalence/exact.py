@@ -178,9 +178,9 @@ def _logarithm(value: Fraction, base: Fraction = Fraction(0)) -> Fraction:
     for denominator in range(1, 7):
         approximate = math.log(value) / math.log(base) * denominator
         numerator = round(approximate)
-        if abs(approximate - numerator) < 1e-9 and abs(numerator) < 2_000:
-            if power(value, Fraction(denominator)) == power(base, Fraction(numerator)):
-                return Fraction(numerator, denominator)
+        close = abs(approximate - numerator) < 1e-9 and abs(numerator) < 2_000
+        if close and power(value, Fraction(denominator)) == power(base, Fraction(numerator)):
+            return Fraction(numerator, denominator)
     raise NotExact
 
 

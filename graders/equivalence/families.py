@@ -3,7 +3,7 @@ r"""Sets given by a formula with integer parameters: `x = 3k, k ∈ Z` and `{3k 
 Touches: nothing.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from graders.equivalence.comparison import Comparison
 from graders.equivalence.meaning import value_of
@@ -97,10 +97,10 @@ def _same_progression(left: Node, right: Node, parameter: str) -> bool:
     """Whether two arithmetic progressions over all integers have one set of terms."""
     if set(variables(left, right)) != {parameter}:
         return False
-    terms = [[evaluate_at(node, {parameter: at}) for at in range(3)] for node in (left, right)]
-    if any(term is None for row in terms for term in row):
+    terms = [evaluate_at(node, {parameter: at}) for node in (left, right) for at in range(3)]
+    if any(term is None for term in terms):
         return False
-    (a0, a1, a2), (b0, b1, b2) = terms
+    a0, a1, a2, b0, b1, b2 = (cast(Any, term) for term in terms)
     step, other = a1 - a0, b1 - b0
     if step == 0 or abs(a2 - a1 - step) > _CLOSE or abs(b2 - b1 - other) > _CLOSE:
         return False

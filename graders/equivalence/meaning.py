@@ -116,9 +116,9 @@ def _is_inequality(node: Node) -> bool:
 
 
 def label_and_value(node: Node) -> tuple[Node, Node] | None:
-    """The label and the value of `x = 5`, `f(x) = x + 1`, `(x, y) = (1, 2)`, `5 = x`, `x = 2 + 3 = 5`, `x ∈ S`; else None.
+    """The label and the value of `x = 5`, `f(x) = x + 1`, `(x, y) = (1, 2)`, `5 = x`, `x = 2 + 3 = 5`, `x ∈ S`.
 
-    A chain has a value only as its last term, and only its first term may be a label.
+    A chain has a value only as its last term, and only its first term may be a label. None for anything else.
     """
     if not isinstance(node, Relation):
         return None

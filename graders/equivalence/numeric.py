@@ -76,9 +76,9 @@ def _wants_integers(node: Node) -> bool:
             continue
         if current.op in _INTEGER_OPS:
             return True
-        if current.op == "^" and isinstance(current.args[0], Apply) and current.args[0].op == "neg":
-            if variables(current.args[1]):
-                return True
+        base = current.args[0]
+        if current.op == "^" and isinstance(base, Apply) and base.op == "neg" and variables(current.args[1]):
+            return True
         if current.op in ("floor", "ceil") and set(variables(current)) <= _INTEGER_NAMES and variables(current):
             return True
     return False

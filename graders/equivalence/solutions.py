@@ -127,9 +127,8 @@ def _built(node: Builder) -> list[Piece] | None:
     if not isinstance(node.element, (Name, Relation)):
         return None
     conditions = [item for item in node.conditions if not _is_membership_of_reals(item)]
-    if isinstance(node.element, Relation):
-        if not _is_membership_of_reals(node.element):
-            return None
+    if isinstance(node.element, Relation) and not _is_membership_of_reals(node.element):
+        return None
     if not conditions:
         return _raw(REALS)
     return _intersection([pieces(lowered(item)) for item in conditions])

@@ -124,9 +124,9 @@ class Comparer:
             computed = self._computed(answer)
             if computed is not None:
                 return self.compare(computed, reference)
-        if is_collection(answer) or is_collection(reference):
-            if not (is_solution_set(answer) or is_solution_set(reference)):
-                return self._collections(answer, reference)
+        sets = is_solution_set(answer) or is_solution_set(reference)
+        if not sets and (is_collection(answer) or is_collection(reference)):
+            return self._collections(answer, reference)
         found = compare_solutions(answer, reference)
         return found or Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
 

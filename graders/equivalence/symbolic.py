@@ -1,4 +1,4 @@
-"""The last rung: sympy, imported on first use, on small trees only. The tree is rebuilt as sympy objects, never as text.
+"""The last rung: sympy, imported on first use, on small trees only, rebuilt as sympy objects and never as text.
 
 Touches: nothing.
 """

@@ -1,0 +1,70 @@
+r"""Arguments of commands and indices of names: a group, or one symbol.
+
+Touches: nothing.
+"""
+
+from graders.parse_cursor import Reader
+from graders.tree import Apply, Name, Node, Number
+
+
+def group(reader: Reader) -> Node:
+    """A LaTeX group: `{...}`, with `\\choose` and `\\over` inside it."""
+    cursor = reader.cursor
+    cursor.expect("group", "{")
+    if cursor.peek()[:2] == ("group", "}"):
+        raise cursor.error("expected something inside the braces")
+    with cursor.plain():
+        node = reader.listing()
+        if cursor.peek().kind == "op" and cursor.peek().text in ("choose", "over"):
+            op = "binomial" if cursor.peek().text == "choose" else "/"
+            cursor.advance()
+            node = Apply(op, (node, reader.listing()))
+    cursor.expect("group", "}")
+    return node
+
+
+def argument(reader: Reader) -> Node:
+    """One LaTeX argument: a group, or a single symbol; `\\frac12` takes one digit at a time."""
+    cursor = reader.cursor
+    token = cursor.peek()
+    if token[:2] == ("group", "{"):
+        return group(reader)
+    if token.kind == "number" and len(token.text) > 1 and token.text.isdigit():
+        cursor.tokens[cursor.at] = token._replace(text=token.text[1:])
+        return Number(token.text[0])
+    if token.kind == "word":
+        cursor.tokens[cursor.at] = token._replace(text=token.text[1:], kind="word" if len(token.text) > 2 else "name")
+        return Name(token.text[0])
+    if token.kind == "op" and token.text == "-":
+        cursor.advance()
+        return Apply("neg", (argument(reader),))
+    return reader.atom()
+
+
+def flat(reader: Reader) -> str:
+    """The text of one argument without its structure, as a name needs it."""
+    cursor = reader.cursor
+    if cursor.peek()[:2] != ("group", "{"):
+        token = cursor.peek()
+        if token.kind == "stop":
+            raise cursor.error("expected a subscript")
+        cursor.advance()
+        return token.text
+    cursor.advance()
+    depth, parts = 1, []
+    while depth:
+        token = cursor.peek()
+        if token.kind == "stop":
+            raise cursor.error("expected a closing brace")
+        depth += {"{": 1, "}": -1}.get(token.text, 0) if token.kind == "group" else 0
+        parts.append(token.text if token.kind != "group" else "")
+        cursor.advance()
+    return "".join(parts).replace(" ", "")
+
+
+def subscript(reader: Reader) -> str:
+    cursor = reader.cursor
+    if cursor.peek()[:2] != ("op", "_"):
+        return ""
+    cursor.advance()
+    return "_" + flat(reader)
