@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from graders.errors import GraderError
 from mathppo.config import Config, load_config, settings_of
 from mathppo.errors import BadSetting, MathPPOError
 from mathppo.recipes import recipe_path
@@ -23,8 +24,8 @@ ALL_SECTIONS = tuple(field.name for field in msgspec.structs.fields(Config))
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     parser = build_parser()
-    options, rest = parser.parse_known_args(argv)
     try:
+        options, rest = parser.parse_known_args(argv)
         if rest:
             raise BadSetting(_explain_unknown(rest[0]))
         if "config" in options:
@@ -36,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return commands.COMMANDS[options.command](options)
     except MathPPOError as error:
         return _fail(str(error), error.exit_code)
+    except GraderError as error:
+        return _fail(str(error), 2)
     except OSError as error:
         return _fail(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept", 2)
     except KeyboardInterrupt:

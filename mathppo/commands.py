@@ -148,6 +148,10 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    if not (options.run_dir / "config.toml").is_file():
+        raise BadInput(
+            f"{options.run_dir}: expected a run directory, found no config.toml there; give train's --run-dir"
+        )
     if options.terminal:
         print_table(options.run_dir)
     else:

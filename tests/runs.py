@@ -84,6 +84,7 @@ def scored_rollout(
     sample_index: int = 0,
     status: Status | None = None,
     behaviour_logprob: float = -1.0,
+    seed: int = 7,
 ) -> ScoredRollout:
     status = status or (Status.ERROR if reward is None else Status.CORRECT if reward > 0 else Status.INCORRECT)
     rollout = Rollout(
@@ -95,7 +96,7 @@ def scored_rollout(
         behaviour_logprobs=[behaviour_logprob] * len(completion_ids),
         finish_reason=FinishReason.LENGTH if truncated else FinishReason.STOP,
         policy_step=0,
-        seed=7,
+        seed=seed,
     )
     verdict = Verdict(status=status, answer=None, grader="test", method="test", detail="", duration_s=0.0)
     return ScoredRollout(rollout=rollout, verdict=verdict, reward=reward)

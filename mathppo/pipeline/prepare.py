@@ -25,12 +25,13 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
     """
     settings = config.problems
     made_from = store.fingerprint(stage="prepare", problems=settings, seed=config.run.seed)
-    for name, load in (("held_out", _held_out_problems), ("train", _training_problems)):
-        if not store.is_finished(out / name, store.PROBLEMS, made_from):
-            problems = load(settings, config.run.seed)
-            if not problems:
-                raise BadInput(f"problems: expected at least one {name} problem, got none; check problems.source")
-            store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
+    loaders = {"held_out": _held_out_problems, "train": _training_problems}
+    missing = [name for name in loaders if not store.is_finished(out / name, store.PROBLEMS, made_from)]
+    # All are read before the first is written: a source that cannot be read leaves nothing behind.
+    for name, problems in {name: loaders[name](settings, config.run.seed) for name in missing}.items():
+        if not problems:
+            raise BadInput(f"problems: expected at least one {name} problem, got none; check problems.source")
+        store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
     train = store.read_artefact(out / "train", store.PROBLEMS)
     held_out = store.read_artefact(out / "held_out", store.PROBLEMS)
     shared = overlap(train, held_out)

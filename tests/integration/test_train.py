@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from runs import tiny_config
 
 from mathppo import store
 from mathppo.config import Config
@@ -22,7 +23,6 @@ from mathppo.pipeline import train
 from mathppo.pipeline.evaluate import read_evaluations
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.progress import SILENT
-from runs import tiny_config
 
 TIMES = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s")
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from runs import scored_rollout
 
 from mathppo.batch import collate
 from mathppo.errors import BadInput
-from runs import scored_rollout
 
 A, B, X, Y, Z, PAD = 3, 4, 5, 6, 7, 0
 

@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runs import scored_rollout
 
 from graders.verdict import Status
 from mathppo.config import RewardSettings
 from mathppo.reward import overlong_penalty, reward_of
-from runs import scored_rollout
 
 
 def reward(status: Status, **settings: object) -> float | None:
@@ -38,11 +38,8 @@ def test_the_format_control_pays_for_stating_an_answer() -> None:
 
 def test_the_random_control_is_a_fair_coin_that_does_not_look_and_falls_the_same_way_again() -> None:
     def toss(seed: int, status: Status) -> float | None:
-        item = scored_rollout(status=status)
-        rollout = type(item.rollout)(
-            **{f: getattr(item.rollout, f) for f in item.rollout.__struct_fields__} | {"seed": seed}
-        )
-        return reward_of(item.verdict, rollout, RewardSettings(kind="random"))
+        item = scored_rollout(status=status, seed=seed)
+        return reward_of(item.verdict, item.rollout, RewardSettings(kind="random"))
 
     right, wrong = ([toss(seed, status) for seed in range(2000)] for status in (Status.CORRECT, Status.INCORRECT))
     assert right == wrong

@@ -1,14 +1,17 @@
 """Artefacts: whole or absent, resumed where they stopped, refused by name when they are not what they say."""
 
+import hashlib
 import multiprocessing
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import msgspec
 import pytest
+from runs import tiny_rollouts
 
 from mathppo import store
 from mathppo.errors import BadArtefact
 from mathppo.records import Problem
-from runs import tiny_rollouts
 
 SCORED = tiny_rollouts(7)
 ROLLOUTS = [item.rollout for item in SCORED]
@@ -69,7 +72,7 @@ def test_a_finished_artefact_is_not_written_over(tmp_path: Path) -> None:
     assert not store.is_finished(tmp_path / "b", store.PROBLEMS, "origin")
 
 
-def _hold(path: Path, started: "multiprocessing.synchronize.Event", end: "multiprocessing.synchronize.Event") -> None:
+def _hold(path: Path, started: Event, end: Event) -> None:
     with store.ArtefactWriter(path, store.PROBLEMS, "origin"):
         started.set()
         end.wait(30)
@@ -108,7 +111,7 @@ def test_another_kind_a_missing_and_an_unfinished_artefact_are_told_apart(tmp_pa
     store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
     with pytest.raises(BadArtefact, match="expected rollouts, found problems"):
         store.read_artefact(tmp_path / "a", store.ROLLOUTS)
-    with pytest.raises(BadArtefact, match="expected a folder with rollouts, found none$"):
+    with pytest.raises(BadArtefact, match=r"expected a folder with rollouts, found none$"):
         store.read_artefact(tmp_path / "b", store.ROLLOUTS)
     store.ArtefactWriter(tmp_path / "b", store.ROLLOUTS, "origin").close()
     with pytest.raises(BadArtefact, match="is unfinished: run its stage again"):
@@ -123,10 +126,8 @@ def test_a_record_that_is_none_and_a_wrong_count_are_refused(tmp_path: Path) -> 
         folder = tmp_path / name
         folder.mkdir()
         (folder / "records.jsonl").write_bytes(lines)
-        header = store.Header(
-            kind="problems", count=1, sha256=__import__("hashlib").sha256(lines).hexdigest(), fingerprint=""
-        )
-        (folder / "artefact.json").write_bytes(store.msgspec.json.encode(header))
+        header = store.Header(kind="problems", count=1, sha256=hashlib.sha256(lines).hexdigest(), fingerprint="")
+        (folder / "artefact.json").write_bytes(msgspec.json.encode(header))
         with pytest.raises(BadArtefact, match=message):
             store.read_artefact(folder, store.PROBLEMS)
 

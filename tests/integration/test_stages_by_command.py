@@ -1,0 +1,120 @@
+"""Each stage as a command on the artefact of the one before, and every mistake as one line and exit code 2."""
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import TINY
+
+from mathppo import store
+from mathppo.cli import main
+
+SETTINGS = [f"--{key}={value}" for key, value in TINY]
+
+
+def run(*arguments: str | Path) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artefacts of every stage, made one command at a time."""
+    at = tmp_path_factory.mktemp("stages")
+    assert run("prepare", "--out", at / "problems", *SETTINGS) == 0
+    assert run("warmstart", "--problems", at / "problems" / "train", "--out", at / "warm", *SETTINGS) == 0
+    given = ("--problems", at / "problems" / "train")
+    assert run("generate", "--checkpoint", at / "warm", *given, "--out", at / "rollouts", *SETTINGS) == 0
+    assert run("grade", "--rollouts", at / "rollouts", *given, "--out", at / "scored", *SETTINGS) == 0
+    learn = ("learn", "--checkpoint", at / "warm", "--scored", at / "scored")
+    assert run(*learn, "--critic-rollouts", at / "scored", "--out", at / "next", *SETTINGS) == 0
+    assert run("evaluate", at / "next", "--out", at / "evaluation", *SETTINGS) == 0
+    return at
+
+
+def test_the_artefacts_are_those_of_the_design(made: Path) -> None:
+    assert store.read_header(made / "problems" / "train", store.PROBLEMS).count == 64
+    assert store.read_header(made / "problems" / "held_out", store.PROBLEMS).count == 2000
+    assert store.read_header(made / "rollouts", store.ROLLOUTS).count == 8
+    assert store.read_header(made / "scored", store.SCORED).count == 8
+    assert json.loads((made / "next" / "checkpoint.json").read_text())["step"] == 1
+    assert json.loads((made / "evaluation" / "greedy.json").read_text())["policy_step"] == 1
+
+
+def test_a_finished_stage_run_again_does_nothing_twice(made: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in (made / "rollouts").iterdir()}
+    given = ("--problems", made / "problems" / "train")
+    assert run("generate", "--checkpoint", made / "warm", *given, "--out", made / "rollouts", *SETTINGS) == 0
+    assert {p: p.stat().st_mtime_ns for p in (made / "rollouts").iterdir()} == before
+
+
+def test_the_next_iteration_starts_from_the_next_checkpoint(made: Path, tmp_path: Path) -> None:
+    given = ("--problems", made / "problems" / "train")
+    assert run("generate", "--checkpoint", made / "next", *given, "--out", tmp_path / "rollouts", *SETTINGS) == 0
+    first = store.read_artefact(made / "rollouts", store.ROLLOUTS)
+    second = store.read_artefact(tmp_path / "rollouts", store.ROLLOUTS)
+    assert {r.policy_step for r in first} == {0}
+    assert {r.policy_step for r in second} == {1}
+    assert {r.seed for r in first}.isdisjoint(r.seed for r in second)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "generate --checkpoint {at}/nowhere --problems {at}/problems/train --out {out}",
+            "nowhere: expected a checkpoint folder with config.json, got none",
+        ),
+        (
+            "generate --checkpoint {at}/warm --problems {at}/rollouts --out {out}",
+            "rollouts: expected problems, found rollouts; give the folder of the right stage",
+        ),
+        (
+            "generate --checkpoint {at}/warm --problems {at}/problems/train --out {at}/rollouts --run.seed=9",
+            "rollouts: was made from other inputs or settings; delete it, or choose another output folder",
+        ),
+        (
+            "generate --checkpoint {at}/warm --problems {at}/problems/train --out {out} --generator.max_new_tokens=0",
+            "generator.max_new_tokens: expected int >= 1, got 0",
+        ),
+        (
+            "grade --rollouts {at}/nowhere --problems {at}/problems/train --out {out}",
+            "nowhere: expected a folder with rollouts, found none",
+        ),
+        (
+            "grade --rollouts {at}/rollouts --problems {at}/problems/held_out --out {out}",
+            "give grade the problems that generate was given",
+        ),
+        (
+            "grade --rollouts {at}/rollouts --problems {at}/problems/train --out {out} --grader.name=no-such-grader",
+            "no-such-grader",
+        ),
+        (
+            "learn --checkpoint {at}/next --scored {at}/scored --out {out}",
+            "expected rollouts of step 1, that of {at}/next, got those of [0]",
+        ),
+        (
+            "learn --checkpoint {at}/warm --scored {at}/scored --out {at}/next",
+            "next: expected no checkpoint yet, found one",
+        ),
+        ("evaluate {at}/next --out {out} --problems.held_out=no-such-set", "no-such-set"),
+        ("prepare --out {out} --problems.source={out}.jsonl", ".jsonl"),
+        ("train --run-dir {out} --learner.lrr=1", "learner.lrr: unknown setting; did you mean learner.lr?"),
+        ("train --run-dir {out} --config {at}/none.toml", "none.toml"),
+        ("train --run-dir {out} --config no-such-recipe", "or one of the recipes quickstart"),
+        ("train --run-dir {out} extra", "extra: not an argument of this command"),
+        ("report {at}/nowhere", "nowhere"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it_and_nothing_is_written(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
+) -> None:
+    out = tmp_path / "out"
+    arguments = [part.format(at=made, out=out) for part in command.split()]
+    settings = [] if arguments[0] == "report" else SETTINGS
+    code = run(arguments[0], *settings, *arguments[1:])
+    error = capsys.readouterr().err.strip()
+    assert code == 2
+    assert message.format(at=made, out=out) in error
+    assert error.count("\n") == 0
+    assert "Traceback" not in error
+    assert not out.exists()
