@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 from jaxtyping import Float
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -111,7 +112,7 @@ def _load(auto: type, path: Path) -> PreTrainedModel:
             path, dtype="auto", use_safetensors=True, trust_remote_code=False, local_files_only=True,
             output_loading_info=True,
         )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise BadCheckpoint(
             f"{path}: expected weights that transformers loads from safetensors, got: {reason}"

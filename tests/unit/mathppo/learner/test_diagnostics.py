@@ -1,0 +1,126 @@
+"""What an iteration measured, against loops that share no code with it."""
+
+import math
+import statistics
+from dataclasses import replace
+
+import oracles
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import scored_rollout, tiny_learner, tiny_rollouts
+
+from graders.verdict import Status
+from mathppo.batch import collate
+from mathppo.learner import diagnostics
+from mathppo.learner.experience import Experience
+from mathppo.metrics import NUM_POSITIONS, TRAINING_METRICS, check
+
+
+def test_rollouts_are_counted_by_verdict_length_and_ending() -> None:
+    scored = [
+        scored_rollout(completion_ids=[6] * 3, reward=1.0),
+        scored_rollout(completion_ids=[6] * 8, reward=0.0, truncated=True, status=Status.NO_ANSWER),
+        scored_rollout(completion_ids=[6] * 5, reward=0.0, status=Status.UNPARSABLE),
+        scored_rollout(completion_ids=[6] * 4, reward=None),
+        scored_rollout(completion_ids=[6] * 2, reward=0.0, status=Status.OVER_BUDGET),
+    ]
+    row = diagnostics.of_rollouts(scored)
+    assert row["reward_mean"] == row["accuracy"] == 0.25
+    shares = ("truncated", "no_answer", "unparsable", "over_budget", "grader_error")
+    assert [row[f"{name}_share"] for name in shares] == pytest.approx([0.2] * 5)
+    assert row["length_mean_tokens"] == pytest.approx(4.4)
+    assert row["length_terminated_mean_tokens"] == 3.5
+    assert (row["length_p95_tokens"], row["num_tokens"], row["num_rollouts_dropped"]) == (8.0, 22.0, 1.0)
+
+
+def test_a_metric_without_a_value_is_left_out() -> None:
+    row = diagnostics.of_rollouts([scored_rollout(truncated=True, reward=None)])
+    assert not {"reward_mean", "accuracy", "length_terminated_mean_tokens"} & row.keys()
+    check(row)
+
+
+def picked(experience: Experience, name: str) -> list[float]:
+    mask = experience.batch.loss_mask.tolist()
+    source = experience.batch if name == "behaviour_logprobs" else experience
+    return oracles.pick(getattr(source, name).tolist(), mask)
+
+
+def test_an_experience_is_summed_up_over_its_trained_tokens() -> None:
+    learner = tiny_learner(kl_place="loss", kl_coef=0.25, lam=0.9, importance_cap=1.5)
+    scored = [*tiny_rollouts(6), scored_rollout(reward=None, problem_id="broken", completion_ids=[4, 5, 6])]
+    experience = learner.experience(collate(scored, pad_id=0))
+    row = diagnostics.of_experience(experience, learner.settings)
+    old, behaviour = picked(experience, "old_logprobs"), picked(experience, "behaviour_logprobs")
+    log_ratios = [o - b for o, b in zip(old, behaviour, strict=True)]
+    ref_gaps = [r - o for o, r in zip(old, picked(experience, "ref_logprobs"), strict=True)]
+    ratios = [math.exp(x) for x in log_ratios]
+    values, returns = picked(experience, "values"), picked(experience, "returns")
+    outcomes = oracles.pick(
+        [[item.reward or 0.0] * experience.batch.completion_width for item in scored],
+        experience.batch.loss_mask.tolist(),
+    )
+    advantages = picked(experience, "raw_advantages")
+    expected = {
+        "behaviour_kl": oracles.mean([math.exp(x) - 1 - x for x in log_ratios]),
+        "behaviour_logratio_max": max(map(abs, log_ratios)),
+        "importance_weight_mean": oracles.mean([min(x, 1.5) for x in ratios]),
+        "importance_weight_capped_share": oracles.mean([float(x > 1.5) for x in ratios]),
+        "entropy": oracles.mean(picked(experience, "entropies")),
+        "advantage_mean": oracles.mean(advantages),
+        "advantage_std": statistics.pstdev(advantages),
+        "return_mean": oracles.mean(returns),
+        "return_std": statistics.pstdev(returns),
+        "ref_kl": oracles.mean([math.exp(x) - 1 - x for x in ref_gaps]),
+        "kl_coef": 0.25,
+        "value_mean": oracles.mean(values),
+        "explained_variance_outcome": oracles.explained_variance(values, outcomes),
+        "explained_variance_target": oracles.explained_variance(values, returns),
+    }
+    assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert row.keys() == expected.keys() | {"advantage_by_position", "value_by_position"}
+    check(row)
+
+
+@given(st.lists(st.lists(st.floats(-9, 9, width=32), min_size=0, max_size=25), min_size=1, max_size=4))
+def test_means_by_position_are_those_of_tenths(rows: list[list[float]]) -> None:
+    width = max(max(map(len, rows)), 1)
+    x = torch.tensor([row + [99.0] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows])
+    tenths: list[list[float]] = [[] for _ in range(NUM_POSITIONS)]
+    for row in rows:
+        for t, number in enumerate(row):
+            tenths[math.floor(t / len(row) * NUM_POSITIONS + 1e-9)].append(number)
+    expected: list[float] = []
+    for numbers in tenths:
+        expected.append(oracles.mean(numbers) if numbers else (expected[-1] if expected else 0.0))
+    assert diagnostics.by_position(x, mask) == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_update_is_the_mean_of_its_steps_and_the_largest_of_their_maxima() -> None:
+    part = {name: torch.tensor(1.0) for name in ("policy_loss", "approx_kl", "ratio_max", "policy_grad_norm")}
+    other = {**{name: torch.tensor(2.0) for name in part}, "policy_grad_norm": torch.tensor(math.inf)}
+    row = diagnostics.of_update([part, other], num_skipped=3, stopped_early=True, lr={"policy_lr": 0.5})
+    assert row == {
+        **{"policy_loss": 1.5, "approx_kl": 1.5, "ratio_max": 2.0, "policy_lr": 0.5},
+        **{"num_updates_skipped": 3.0, "stopped_early": 1.0},
+    }
+    nothing = diagnostics.of_update([], num_skipped=1, stopped_early=False, lr={})
+    assert nothing == {"num_updates_skipped": 1.0, "stopped_early": 0.0}
+
+
+def test_a_pretraining_epoch_is_judged_by_held_out_outcomes() -> None:
+    held_out = collate([scored_rollout(reward=r, problem_id=str(r)) for r in (0.0, 1.0)], pad_id=0)
+    parts = [{"value_loss": torch.tensor(x), "critic_grad_norm": torch.tensor(1.0)} for x in (0.1, 0.3)]
+    values = torch.tensor([[0.5, 0.0], [0.5, 1.0]])
+    row = diagnostics.of_critic(parts, values, held_out)
+    assert row == pytest.approx({"value_loss": 0.2, "critic_grad_norm": 1.0, "explained_variance_outcome": 0.5})
+    constant = replace(held_out, outcome=torch.ones(2))
+    assert diagnostics.of_critic(parts, values, constant)["explained_variance_outcome"] == 0.0
+
+
+def test_every_metric_of_the_learner_is_in_the_table() -> None:
+    learner, batch = tiny_learner(), collate(tiny_rollouts(6), pad_id=0)
+    row = learner.update(learner.experience(batch), progress=0.0, seed=0)
+    assert row.keys() <= TRAINING_METRICS.keys()
