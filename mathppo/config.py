@@ -49,7 +49,8 @@ class ProblemsSettings(Settings, frozen=True):
     count: Annotated[int, _doc("training problems to prepare from the built-in equations", ge=1)] = 16384
     held_out: Annotated[str, _doc("held-out set: a name under data/held_out, or a file like `source`")] = "linear"
     template: Annotated[
-        Literal["plain", "chat_boxed"], _doc('how a question becomes a prompt; "chat_boxed" for instruct models')
+        Literal["plain", "none", "boxed", "few_shot", "r1", "chat_boxed"],
+        _doc('how a question becomes a prompt; "chat_boxed" for instruct models'),
     ] = "plain"
     question_field: Annotated[str, _doc("field of a file or hub data set that holds the question")] = "question"
     reference_field: Annotated[str, _doc("field that holds the reference answer")] = "answer"

@@ -7,6 +7,7 @@ Touches: nothing.
 """
 
 import re
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import jinja2
@@ -16,10 +17,40 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from mathppo.errors import BadInput, BadSetting
 from mathppo.records import Problem
 
-TEMPLATES: Final = ("plain", "chat_boxed")
-"""`plain`: begin token, question, newline. `chat_boxed`: the chat template, with `BOXED_INSTRUCTION` as system."""
+TEMPLATES: Final = ("plain", "none", "boxed", "few_shot", "r1", "chat_boxed")
+"""How a question becomes a prompt; every text but the chat's begins with the begin token, where there is one.
+
+`plain`: the question and a newline. `none`: the question alone. `boxed`: the question, and `BOXED_INSTRUCTION` on the
+next line. `few_shot`: four worked questions, then this one. `r1`: DeepSeek-R1-Zero's dialogue. `chat_boxed`: the
+tokenizer's chat template, with `BOXED_INSTRUCTION` as system prompt.
+"""
 
 BOXED_INSTRUCTION: Final = "Please reason step by step, and put your final answer within \\boxed{}."
+
+_QUESTION: Final = "<<question>>"
+_EXAMPLES: Final = (
+    ("A shelf holds 4 rows of 6 jars. 5 jars are empty. How many are full?", "4*6=24, and 24-5=19.", "19"),
+    ("What is 3/4 of 20, less 7?", "3/4 of 20 is 15, and 15-7=8.", "8"),
+    ("Solve 2x+9=1 for x.", "2x=1-9=-8, so x=-4.", "-4"),
+    ("A coat costs 80 dollars, then 15% less. What does it cost now?", "15% of 80 is 12, and 80-12=68.", "68"),
+)
+_TEXTS: Final = MappingProxyType(
+    {
+        "plain": f"{_QUESTION}\n",
+        "none": _QUESTION,
+        "boxed": f"{_QUESTION}\n{BOXED_INSTRUCTION}\n",
+        "few_shot": "".join(f"Question: {q}\nAnswer: {steps} \\boxed{{{a}}}\n\n" for q, steps, a in _EXAMPLES)
+        + f"Question: {_QUESTION}\nAnswer:",
+        # DeepSeek-AI, "DeepSeek-R1" (2025), table 1, https://arxiv.org/abs/2501.12948; the boxed answer as others ask.
+        "r1": "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
+        "assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "
+        "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
+        "respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>. User: "
+        f"{_QUESTION} Put your final answer within \\boxed{{}}. Assistant: <think>",
+    }
+)
+_NEXT_TURN: Final = MappingProxyType({"few_shot": ("\nQuestion:",), "r1": ("\nUser:",)})
+"""Text with which a completion goes on to a question of its own making."""
 
 _SPECIAL: Final = ("<pad>", "<bos>", "<eos>")
 _PHRASES: Final = (
@@ -99,6 +130,7 @@ def encode_prompt(
     tokenizer: PreTrainedTokenizerBase,
     *,
     template: str = "plain",
+    system: str | None = None,
     max_prompt_tokens: int | None = None,
 ) -> list[int]:
     """Prompt ids of a problem under a named template.
@@ -107,19 +139,26 @@ def encode_prompt(
         problem: its question is the text; the reference is never seen.
         tokenizer: the policy's own.
         template: one of `TEMPLATES`.
+        system: system prompt of a chat; None for `BOXED_INSTRUCTION`, "" for a chat without one.
         max_prompt_tokens: the longest prompt allowed; None for no limit.
 
     Raises:
-        BadSetting: an unknown template, or `chat_boxed` for a tokenizer without a chat template.
+        BadSetting: an unknown template, `chat_boxed` for a tokenizer without a chat template, or a system prompt for a
+            template without one.
         BadInput: text outside the vocabulary, a begin token given twice, a chat template that fails, or a prompt that
             is too long.
     """
-    if template == "plain":
-        ids = encode_text(f"{problem.question}\n", tokenizer)
+    if template == "chat_boxed":
+        ids = _encode_chat(problem, tokenizer, BOXED_INSTRUCTION if system is None else system)
+    elif template in _TEXTS:
+        if system is not None:
+            raise BadSetting(
+                f"template {template!r}: expected no system prompt, got {system!r}; only chat_boxed has one"
+            )
+        _refuse_special(problem.question, tokenizer)
+        ids = _encode(_TEXTS[template].replace(_QUESTION, problem.question), tokenizer)
         if tokenizer.bos_token_id is not None:
             ids = [tokenizer.bos_token_id, *ids]
-    elif template == "chat_boxed":
-        ids = _encode_chat(problem, tokenizer)
     else:
         raise BadSetting(f"template: expected one of {', '.join(TEMPLATES)}, got {template!r}")
     _refuse_doubled_begin(problem, ids, tokenizer)
@@ -131,16 +170,24 @@ def encode_prompt(
     return ids
 
 
-def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def own_turn(completion: str, template: str) -> str:
+    """The part of a completion that answers the prompt's question, and not one that the completion went on to ask.
+
+    >>> own_turn(" 4+4=8. \\\\boxed{8}\\n\\nQuestion: And 9+9?\\nAnswer: \\\\boxed{18}", "few_shot")
+    ' 4+4=8. \\\\boxed{8}\\n'
+    """
+    ends = [completion.find(mark) for mark in _NEXT_TURN.get(template, ())]
+    return completion[: min([end for end in ends if end >= 0], default=len(completion))]
+
+
+def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase, system: str) -> list[int]:
     if not tokenizer.chat_template:
         raise BadSetting(
             "template 'chat_boxed': expected a tokenizer with a chat template, got one without; use template 'plain'"
         )
     _refuse_special(problem.question, tokenizer)  # a question must not forge a turn
-    messages = [
-        {"role": "system", "content": BOXED_INSTRUCTION},
-        {"role": "user", "content": problem.question},
-    ]
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": problem.question})
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:

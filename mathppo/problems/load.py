@@ -63,7 +63,7 @@ def load_problems(
     prefix = Path(source).stem
     seen: dict[str, str] = {}
     problems = []
-    for number, (where, row) in enumerate(_rows(source, split, subset), start=1):
+    for number, (where, row) in enumerate(read_rows(source, split, subset), start=1):
         problem = _to_problem(row, where, f"{prefix}-{number}", fields)
         if problem.id in seen:
             raise BadInput(
@@ -86,8 +86,12 @@ class _Fields(msgspec.Struct, frozen=True):
     reference_format: ReferenceFormat
 
 
-def _rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
-    """Yield each row and where it stands."""
+def read_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
+    """Yield each row of a `.jsonl` or `.parquet` file, a folder or a hub id, and where it stands.
+
+    Raises:
+        BadInput: a source that is missing or unreadable.
+    """
     path = Path(source)
     if path.suffix in (".jsonl", ".parquet"):
         if not path.is_file():

@@ -7,7 +7,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems import load_held_out
 from mathppo.problems.families import FAMILIES
-from mathppo.prompts import BOXED_INSTRUCTION, build_equation_tokenizer, encode_prompt, encode_text
+from mathppo.prompts import (
+    BOXED_INSTRUCTION,
+    TEMPLATES,
+    build_equation_tokenizer,
+    encode_prompt,
+    encode_text,
+    own_turn,
+)
 from mathppo.records import Problem
 
 PROBLEM = Problem(id="p17", question="Solve for x: 2x+3=11", reference="4")
@@ -144,7 +151,46 @@ def test_a_hostile_or_broken_chat_template_is_refused(chat_template: str) -> Non
 
 
 def test_settings_that_cannot_hold_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
-    with pytest.raises(BadSetting, match=r"template: expected one of plain, chat_boxed, got 'essay'"):
+    with pytest.raises(
+        BadSetting, match=r"template: expected one of plain, none, boxed, few_shot, r1, chat_boxed, got 'essay'"
+    ):
         encode_prompt(PROBLEM, tokenizer, template="essay")
     with pytest.raises(BadSetting, match="'chat_boxed': expected a tokenizer with a chat template, got one without"):
         encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
+
+
+def _characters() -> PreTrainedTokenizerFast:
+    """A tokenizer of single characters, which reads any template."""
+    alphabet = ["<unk>", "<s>", "</s>", *map(chr, range(9, 127))]
+    backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(alphabet)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
+
+
+@pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "chat_boxed"])
+def test_every_text_template_holds_the_question_once_after_one_begin_token(template: str) -> None:
+    tokenizer = _characters()
+    tokens = tokenizer.convert_ids_to_tokens(encode_prompt(PROBLEM, tokenizer, template=template))
+    text = "".join(tokens[1:])
+    assert tokens[0] == "<s>"
+    assert "<s>" not in tokens[1:]
+    assert text.count(PROBLEM.question) == 1
+    assert "<<" not in text
+    ends = {"plain": "\n", "none": PROBLEM.question, "boxed": "\\boxed{}.\n", "few_shot": "\nAnswer:", "r1": "<think>"}
+    assert text.endswith(ends[template])
+
+
+def test_a_system_prompt_is_the_chats_only() -> None:
+    tokenizer = _worded(CHAT.removeprefix("{{ bos_token }}"), bos=None)
+    ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed", system="Solve")
+    assert tokenizer.decode(ids).startswith("[system] Solve [user]")
+    ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed", system="")
+    assert tokenizer.decode(ids).startswith("[user]")
+    with pytest.raises(BadSetting, match="template 'plain': expected no system prompt, got 'Solve'"):
+        encode_prompt(PROBLEM, tokenizer, system="Solve")
+
+
+def test_a_completion_that_asks_itself_another_question_is_cut_there() -> None:
+    assert own_turn("8. \\boxed{8}\n\nQuestion: 9+9?\nAnswer: \\boxed{18}", "few_shot") == "8. \\boxed{8}\n"
+    assert own_turn("Question: is it 8?", "few_shot") == "Question: is it 8?"
+    assert own_turn("8\nQuestion: 9", "plain") == "8\nQuestion: 9"

@@ -1,0 +1,142 @@
+"""How a benchmark writes its right answers, and what kind of answer each is.
+
+Touches: nothing.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from mathppo.errors import BadInput
+
+
+class GoldReading(StrEnum):
+    """Where in its field a right answer stands."""
+
+    PLAIN = "plain"
+    """The field is the answer; dollar signs around it are taken off."""
+    HASHES = "hashes"
+    """It follows the last `####`, thousands' commas left out (GSM8K)."""
+    BOXED = "boxed"
+    """The last `\\boxed{}` of a worked solution (MATH, Minerva)."""
+    FIRST = "first"
+    """The first entry of a list (OlympiadBench)."""
+    INTEGER = "integer"
+    """A whole number, whatever its writing: `025`, `27.0` (AIME, AMC)."""
+    BEFORE_BRACKET = "before_bracket"
+    """What stands before the unit in brackets: `9 (apples)` (ASDiv)."""
+
+
+class AnswerType(StrEnum):
+    """What kind of thing a right answer is, by its writing."""
+
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    FRACTION = "fraction"
+    CHOICE = "choice"
+    TUPLE = "tuple"
+    """A point, an interval, or several answers with commas between them."""
+    EXPRESSION = "expression"
+    TEXT = "text"
+
+
+def read_gold(value: Any, reading: GoldReading, where: str) -> str:
+    """Give the right answer that stands in a field.
+
+    Args:
+        value: what the field holds: text, a finite number, or for `first` a list.
+        reading: where the answer stands in it.
+        where: the row, for the message.
+
+    Raises:
+        BadInput: the field holds no answer of that reading.
+
+    >>> read_gold("4 + 4 = 8\\n#### 1,080", GoldReading.HASHES, "row 1")
+    '1080'
+    >>> read_gold("027", GoldReading.INTEGER, "row 1")
+    '27'
+    """
+    text = _READERS[reading](_as_text(value[0] if reading is GoldReading.FIRST and _filled(value) else value))
+    if not text:
+        raise BadInput(f"{where}: expected an answer ({reading}), got {value!r}; name another field or reading")
+    return text
+
+
+def answer_type(reference: str) -> AnswerType:
+    """Tell what kind of answer a reference is.
+
+    >>> [str(answer_type(text)) for text in ("12", "1.5", r"\\frac{1}{2}", "B", "(1, 2)", "x^2+1", "Evelyn")]
+    ['integer', 'decimal', 'fraction', 'choice', 'tuple', 'expression', 'text']
+    """
+    text = reference.strip().strip("$").replace("\\!", "").replace("\\$", "").replace("{,}", "")
+    text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text) if re.fullmatch(r"-?[\d,.]+", text) else text
+    for kind, pattern in _KINDS.items():
+        if pattern.fullmatch(text):
+            return kind
+    return AnswerType.EXPRESSION
+
+
+_FRACTION = r"-?(?:\\[dt]?frac(?:\{-?\d+\}\{-?\d+\}|\d\d)|\d+\s*/\s*\d+)"
+_KINDS: Mapping[AnswerType, re.Pattern[str]] = MappingProxyType(
+    {
+        AnswerType.INTEGER: re.compile(r"[-+]?\d+"),
+        AnswerType.DECIMAL: re.compile(r"[-+]?\d*\.\d+(?:e[-+]?\d+)?|[-+]?\d+e[-+]?\d+", re.IGNORECASE),
+        AnswerType.FRACTION: re.compile(_FRACTION),
+        AnswerType.CHOICE: re.compile(r"\(?[A-F]\)?|\\text\{\(?[A-F]\)?\}"),
+        AnswerType.TUPLE: re.compile(r"(?:\\left)?[(\[].*,.*[)\]]|[^(\[{]*,.*"),
+        AnswerType.TEXT: re.compile(r"\\text\{.*\}|[A-Za-z][A-Za-z.']+(?:[ -][A-Za-z.']+)*|.*\d:\d\d.*"),
+    }
+)
+
+
+def _filled(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    return "" if isinstance(value, float) and not math.isfinite(value) else str(value).strip()
+
+
+def _after_hashes(text: str) -> str:
+    _, mark, answer = text.rpartition("####")
+    return answer.strip().replace(",", "") if mark else ""
+
+
+def _boxed(text: str) -> str:
+    """The content of the last `\\boxed{…}` whose braces balance."""
+    for start in reversed([match.end() for match in re.finditer(r"\\boxed\s*\{", text)]):
+        depth = 1
+        for end in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[end], 0) if text[end - 1] != "\\" else 0
+            if depth == 0:
+                return text[start:end].strip()
+    return ""
+
+
+def _integer(text: str) -> str:
+    match = re.fullmatch(r"(-?)0*(\d+)(?:\.0*)?", text.replace(",", ""))
+    return "".join(match.groups()) if match else ""
+
+
+def _without_dollars(text: str) -> str:
+    inner = text.removeprefix("$").removesuffix("$")
+    return inner.strip() if "$" not in inner else text
+
+
+_READERS: Mapping[GoldReading, Callable[[str], str]] = MappingProxyType(
+    {
+        GoldReading.PLAIN: _without_dollars,
+        GoldReading.FIRST: _without_dollars,
+        GoldReading.HASHES: _after_hashes,
+        GoldReading.BOXED: _boxed,
+        GoldReading.INTEGER: _integer,
+        GoldReading.BEFORE_BRACKET: lambda text: text.partition(" (")[0].strip(),
+    }
+)

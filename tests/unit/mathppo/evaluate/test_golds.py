@@ -1,0 +1,64 @@
+"""Right answers as benchmarks write them."""
+
+import pytest
+
+from mathppo.errors import BadInput
+from mathppo.evaluate.golds import AnswerType, GoldReading, answer_type, read_gold
+
+
+@pytest.mark.parametrize(
+    ("reading", "value", "expected"),
+    [
+        ("plain", " 7 ", "7"),
+        ("plain", "$x^2$", "x^2"),
+        ("plain", "$1$ and $2$", "$1$ and $2$"),
+        ("plain", 3.0, "3"),
+        ("plain", 2.5, "2.5"),
+        ("hashes", "6 jars of 180: 1,080\n#### 1,080", "1080"),
+        ("boxed", r"so \boxed{1}, no, \boxed{\frac{1}{2}} it is", r"\frac{1}{2}"),
+        ("boxed", r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        ("boxed", r"\boxed{3} and a torn \boxed{4", "3"),
+        ("first", ["$7$", "8"], "7"),
+        ("integer", "025", "25"),
+        ("integer", "27.0", "27"),
+        ("integer", "-0", "-0"),
+        ("integer", 204, "204"),
+        ("before_bracket", "9 (apples)", "9"),
+    ],
+)
+def test_a_gold_is_read(reading: str, value: object, expected: str) -> None:
+    assert read_gold(value, GoldReading(reading), "row 1") == expected
+
+
+@pytest.mark.parametrize(
+    ("reading", "value"),
+    [
+        *(("hashes", "12"), ("boxed", "12"), ("integer", "1/2"), ("plain", True), ("plain", float("nan"))),
+        *(("first", []), ("plain", ""), ("plain", None)),
+    ],
+)
+def test_a_field_without_such_an_answer_is_refused(reading: str, value: object) -> None:
+    with pytest.raises(
+        BadInput, match=rf"row 1: expected an answer \({reading}\), got .*name another field or reading"
+    ):
+        read_gold(value, GoldReading(reading), "row 1")
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        *(
+            ("12", "integer"),
+            ("-12", "integer"),
+            ("11,\\! 111", "integer"),
+            ("1,000", "integer"),
+            ("$32,348", "integer"),
+        ),
+        *((".5", "decimal"), ("7e37", "decimal"), ("-1.5", "decimal"), ("1/2", "fraction"), ("\\frac12", "fraction")),
+        *(("B", "choice"), ("\\text{(C)}", "choice"), ("3, 5", "tuple"), ("(1,2]", "tuple")),
+        *(("\\text{east}", "text"), ("Mrs. Hilt", "text"), ("3:30 p.m.", "text"), ("p - q", "expression")),
+        *(("x", "expression"), ("2\\sqrt{3}", "expression"), ("90^\\circ", "expression")),
+    ],
+)
+def test_the_kind_of_an_answer(reference: str, expected: str) -> None:
+    assert answer_type(reference.replace("\\! ", "\\!")) is AnswerType(expected)
