@@ -41,7 +41,8 @@ class Grader(Protocol):
 
     Optional attributes: `examples`, a sequence of (completion, reference, status) that the sandbox uses to warm up and
     as canaries; `requires`, names of the isolation layers without which it must not run; `answers_per_process`, how
-    many answers a process gives before it is thrown away, 0 for no bound.
+    many answers a process gives before it is thrown away, 0 for no bound; `runs_programs`, true if reading runs code of
+    the completion, whose late imports are then its own affair.
     """
 
     name: str
@@ -100,6 +101,12 @@ def origin_of(spec: str) -> str | None:
     """Give the module name or script path that registers `spec`, or None if a sandbox can resolve it unaided."""
     registration = _REGISTRY.get(spec)
     return registration.origin if registration else None
+
+
+def is_shipped(spec: str) -> bool:
+    """Say whether a specification names only graders of this package, whose code may be trusted."""
+    wrapper, _, inner = spec.partition(":")
+    return spec in BUILTIN or (wrapper == "cascade" and all(name.strip() in BUILTIN for name in inner.split(",")))
 
 
 def resolve(spec: str) -> Grader:

@@ -19,7 +19,7 @@ import time
 import msgspec
 
 import graders.errors
-from graders.grader import BUILTIN, Grader, SplitGrader, import_origin, resolve
+from graders.grader import Grader, SplitGrader, import_origin, is_shipped, resolve
 from graders.sandbox import frames, lockdown, warmup, worker
 from graders.sandbox.frames import Born, End, Fork, Gone, Layer, Ready, Refused, Setup
 from graders.sandbox.taint import Watch
@@ -53,7 +53,7 @@ def main(control_fd: int) -> None:
 
 
 def _ready(setup: Setup, grader: Grader, examples: list[frames.Example], layers: list[frames.Layer]) -> Ready:
-    trusted = setup.spec in BUILTIN
+    trusted = is_shipped(setup.spec)
     return Ready(
         name=grader.name,
         split=isinstance(grader, SplitGrader),

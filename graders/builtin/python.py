@@ -1,0 +1,211 @@
+"""Runs the Python program of a completion against input and output tests; never outside a locked worker.
+
+The reference is JSON: `{"inputs": [text, …], "outputs": [text, …]}` or `[{"input": text, "output": text}, …]`. The
+process that runs the program is given the inputs only, runs nothing else, and is thrown away; what the program printed
+is compared elsewhere, so no exit code, marker or forged result can pass a test (note G1).
+
+Touches: the standard streams of a worker, while a program runs in it.
+"""
+
+import builtins
+import io
+import os
+import re
+import sys
+from typing import IO, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from graders.errors import BadReference, SandboxUnavailable
+from graders.verdict import Status, Verdict
+
+MAX_OUTPUT_BYTES = 32 << 10
+"""For all tests of a completion together."""
+MAX_TESTS = 256
+_FENCE = re.compile(r"```(?:python|py|python3)?[ \t]*\r?\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_PRELOADED = (
+    "array, base64, bisect, cmath, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, "
+    "heapq, io, itertools, json, math, operator, os, queue, random, re, statistics, string, sys, time, typing, zlib"
+)
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a program did with one input."""
+
+    end: Literal["finished", "raised", "output limit"]
+    printed: Annotated[str, Meta(max_length=MAX_OUTPUT_BYTES)]
+    failure: Annotated[str, Meta(max_length=200)]
+
+
+class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the program of a completion did with every input; no program, no runs."""
+
+    program: Annotated[str, Meta(max_length=MAX_OUTPUT_BYTES)] | None
+    runs: Annotated[list[Run], Meta(max_length=MAX_TESTS)]
+
+
+class _Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    input: str
+    output: str
+
+
+class _Tests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    inputs: list[str]
+    outputs: list[str]
+
+
+class PythonGrader:
+    """Correct if the last fenced program prints, for every input, the expected lines; trailing blanks do not matter."""
+
+    name = "python"
+    requires = ("seccomp", "rlimits")
+    answers_per_process = 1
+    runs_programs = True
+    examples = (
+        (f"```python\nimport {_PRELOADED}\nprint(int(input()) * 2)\n```", '[{"input": "2", "output": "4"}]', "correct"),
+        ("```python\nprint(open(0).read())\n```", '[{"input": "2", "output": "4"}]', "incorrect"),
+    )
+
+    def shown(self, reference: str, question: str | None) -> str:
+        """Give the inputs, which are all of the reference that the program may see."""
+        try:
+            return msgspec.json.encode([test.input for test in _tests(reference)]).decode()
+        except BadReference:
+            return "[]"  # the judge will say so, of this one item
+
+    def read(self, completion: str, *, question: str | None = None) -> Runs:
+        """Run the program on every input.
+
+        Raises:
+            SandboxUnavailable: this process is not locked down.
+        """
+        if not _is_locked() and completion not in (example[0] for example in self.examples):
+            raise SandboxUnavailable(
+                "python grader: expected a locked sandbox process, got an open one; grade through GraderPool"
+            )
+        blocks = _FENCE.findall(completion)
+        if not blocks:
+            return Runs(None, [])
+        program = blocks[-1]
+        runs: list[Run] = []
+        left = MAX_OUTPUT_BYTES
+        for text in msgspec.json.decode(question or "[]", type=list[str]):
+            runs.append(_run(program, text, left))
+            left -= len(runs[-1].printed.encode())
+            if runs[-1].end != "finished":
+                break
+        return Runs(program[:4000], runs)
+
+    def judge(self, reading: Runs, reference: str, *, question: str | None = None) -> Verdict:
+        """Compare what was printed with what the tests expect.
+
+        Raises:
+            BadReference: the reference is not a list of tests.
+        """
+        tests = _tests(reference)
+        if reading.program is None:
+            return self._verdict(Status.NO_ANSWER, reading, "expected a fenced Python program, found none")
+        for number, (test, run) in enumerate(zip(tests, reading.runs, strict=False), start=1):
+            if run.end == "output limit":
+                return self._verdict(
+                    Status.OVER_BUDGET, reading, f"test {number}: printed more than {MAX_OUTPUT_BYTES} bytes"
+                )
+            if run.end == "raised":
+                return self._verdict(Status.INCORRECT, reading, f"test {number}: {run.failure}")
+            if _lines(run.printed) != _lines(test.output):
+                return self._verdict(Status.INCORRECT, reading, f"test {number}: printed {run.printed[:80]!r}")
+        if len(reading.runs) < len(tests):
+            return self._verdict(Status.INCORRECT, reading, f"only {len(reading.runs)} of {len(tests)} tests were run")
+        return self._verdict(Status.CORRECT, reading, f"{len(tests)} tests passed")
+
+    def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:
+        """Read and judge; raises like both."""
+        return self.judge(self.read(completion, question=self.shown(reference, question)), reference)
+
+    def _verdict(self, status: Status, reading: Runs, detail: str) -> Verdict:
+        return Verdict(status, reading.program, self.name, "tests", detail, 0.0)
+
+
+class _OutputLimitError(BaseException):
+    """A program printed more than it may; not an Exception, so that it cannot be caught by accident."""
+
+
+class _Output(io.BytesIO):
+    """Collects what is printed, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, printed: Any) -> int:
+        if self.tell() + len(printed) > self._limit:
+            raise _OutputLimitError
+        return super().write(printed)
+
+
+def _run(program: str, text: str, max_output_bytes: int) -> Run:
+    """Run a program with standard input and output of its own."""
+    collected = _Output(max_output_bytes)
+    output = io.TextIOWrapper(collected, "utf-8", "replace", write_through=True)
+    source = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
+    streams = sys.stdin, sys.stdout
+    sys.stdin, sys.stdout = source, output
+    end, failure = "finished", ""
+    try:
+        scope = {"__name__": "__main__", "open": _opener(source)}
+        exec(compile(program, "<completion>", "exec"), scope)
+    except (SystemExit, KeyboardInterrupt):
+        pass
+    except MemoryError:
+        raise
+    except _OutputLimitError:
+        end = "output limit"
+    except Exception as error:  # noqa: BLE001  a program in a worker: whatever it raises is its result
+        end, failure = "raised", f"{type(error).__name__}: {error}"[:200]
+    finally:
+        sys.stdin, sys.stdout = streams
+    printed = collected.getvalue().decode("utf-8", "replace")[:max_output_bytes]
+    return Run(end, printed, failure.encode("utf-8", "replace").decode())
+
+
+def _opener(source: IO[str]) -> Any:
+    """Give an `open` for which descriptor 0, as programs in contests use it, is the test's input."""
+
+    def opened(file: Any, *arguments: Any, **settings: Any) -> Any:
+        return source if file == 0 else builtins.open(file, *arguments, **settings)
+
+    return opened
+
+
+def _lines(printed: str) -> list[str]:
+    return [line.rstrip() for line in printed.rstrip().splitlines()]
+
+
+def _tests(reference: str) -> list[_Test]:
+    try:
+        tests = msgspec.json.decode(reference, type=list[_Test] | _Tests)
+    except msgspec.MsgspecError as error:
+        raise BadReference(
+            f"python grader: expected input and output tests as JSON, got {reference[:60]!r}: {error}"
+        ) from error
+    if isinstance(tests, _Tests):
+        if len(tests.inputs) != len(tests.outputs):
+            raise BadReference(
+                f"python grader: expected as many outputs as inputs, got {len(tests.outputs)} and {len(tests.inputs)}"
+            )
+        tests = [_Test(*pair) for pair in zip(tests.inputs, tests.outputs, strict=True)]
+    if not 0 < len(tests) <= MAX_TESTS:
+        raise BadReference(f"python grader: expected 1 to {MAX_TESTS} tests, got {len(tests)}")
+    return tests
+
+
+def _is_locked() -> bool:
+    """Whether the filter of system calls is on this process: nothing else makes this call fail in this way."""
+    try:
+        os.getcwd()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
