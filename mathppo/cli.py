@@ -7,6 +7,7 @@ Touches: argv, standard output and standard error.
 """
 
 import argparse
+import importlib.metadata
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Run `mathppo COMMAND --help` for the settings that a command reads, with their defaults.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"mathppo {importlib.metadata.version('mathppo')}")
     verbs = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     train = _verb(verbs, "train", "run, or go on with, the whole job in one directory", ALL_SECTIONS)

@@ -58,6 +58,51 @@ def test_the_next_iteration_starts_from_the_next_checkpoint(made: Path, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "expected at least one"),
+        (['{"question": "Solve for x: x+1=2"}'], "answer"),
+        (['{"question": "Solve for x: x+1=2", "answer": "1"}', "{broken"], "2"),
+    ],
+    ids=["empty", "a field is missing", "a broken line"],
+)
+def test_a_problem_file_that_cannot_be_used_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str], message: str
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    assert run("prepare", "--out", tmp_path / "out", f"--problems.source={file}") == 2
+    error = capsys.readouterr().err.strip()
+    assert "mine.jsonl" in error
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prompt_that_does_not_fit_the_context_is_named(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"id": "long", "question": "Solve for x: " + "x+" * 80 + "1=2", "answer": "1"}) + "\n")
+    assert run("prepare", "--out", tmp_path / "problems", f"--problems.source={file}") == 0
+    capsys.readouterr()
+    given = ("--problems", tmp_path / "problems" / "train", "--out", tmp_path / "rollouts")
+    assert (
+        run(
+            "generate",
+            "--checkpoint",
+            made / "warm",
+            *given,
+            "--generator.prompts_per_iteration=1",
+            "--learner.minibatches=1",
+        )
+        == 2
+    )
+    error = capsys.readouterr().err.strip()
+    assert "long" in error
+    assert "128" in error
+
+
+@pytest.mark.parametrize(
     ("command", "message"),
     [
         (

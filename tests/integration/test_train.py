@@ -96,7 +96,10 @@ def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(fi
 def test_the_last_checkpoint_is_a_plain_model_folder_with_tied_embeddings(finished: RunDirectory) -> None:
     folder = finished.checkpoint(4)
     policy, critic = models.load_policy(folder / "policy"), models.load_critic(folder / "critic")
-    assert policy.get_output_embeddings().weight is policy.get_input_embeddings().weight
+    head, embeddings = policy.get_output_embeddings(), policy.get_input_embeddings()
+    assert head is not None
+    assert embeddings is not None
+    assert head.weight is embeddings.weight
     assert critic.config.num_labels == 1
     assert models.load_tokenizer(folder / "policy").eos_token_id == policy.config.eos_token_id
 

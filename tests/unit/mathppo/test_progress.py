@@ -1,0 +1,63 @@
+"""Progress: plain lines in a log, a bar on a terminal, nothing where nobody looks."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from mathppo import progress
+from mathppo.progress import SILENT, Reporter
+
+
+def shown(console: Console) -> str:
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
+
+
+def log() -> Console:
+    return Console(file=io.StringIO(), force_terminal=False, width=100)
+
+
+def test_a_log_gets_a_last_line_with_count_rate_and_numbers() -> None:
+    console = log()
+    with Reporter(console).task("teach", 4, done=1) as advance:
+        advance(1, loss=2.0)
+        advance(2, loss=0.12345)
+    (line,) = shown(console).splitlines()
+    assert line.startswith("teach: 4/4, ")
+    assert line.endswith("/s loss 0.123")
+
+
+def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(float(10 * tick) for tick in range(100))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    console = log()
+    with Reporter(console).task("teach", 4) as advance:
+        for _ in range(4):
+            advance(1)
+    lines = shown(console).splitlines()
+    assert len(lines) >= 3
+    assert "s left" in lines[0]
+    assert "left" not in lines[-1]
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with Reporter(console).task("teach", 3) as advance:
+        advance(3, loss=0.5)
+    assert "3/3" in shown(console)
+    assert "loss 0.5" in shown(console)
+
+
+def test_text_is_shown_as_it_is_and_not_as_markup() -> None:
+    console = log()
+    Reporter(console).say("accuracy [0.5, 0.6] on [bold]")
+    assert shown(console) == "accuracy [0.5, 0.6] on [bold]\n"
+
+
+def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+    SILENT.say("anything")
+    with SILENT.task("teach", 2) as advance:
+        advance(2, loss=1.0)
+    assert capsys.readouterr() == ("", "")
