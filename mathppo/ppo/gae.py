@@ -73,10 +73,11 @@ def gae(
     lams = None
     if gamma != 1.0 or isinstance(lam, Tensor) or lam != 1.0:
         lams = torch.as_tensor(lam, dtype=torch.float64, device=values.device).expand(len(values))
-    advantages = torch.empty_like(values)
+    advantages, zero = torch.empty_like(values), values.new_zeros(())
     for rows in _row_chunks(values):
         some_lams = None if lams is None else lams[rows]
-        advantages[rows] = _gae_rows(rewards[rows], values[rows], mask[rows], bootstrap[rows], gamma, some_lams)
+        unmasked = _gae_rows(rewards[rows], values[rows], mask[rows], bootstrap[rows], gamma, some_lams)
+        torch.where(mask[rows], unmasked, zero, out=advantages[rows])
     return advantages
 
 
@@ -190,11 +191,10 @@ def _gae_rows(
     gamma: float,
     lams: Float[Tensor, " B"] | None,
 ) -> Float[Tensor, "B T"]:
-    """GAE by the cheapest form that is exact; without `lams`, gamma and lambda are 1."""
+    """GAE by the cheapest form that is exact; without `lams`, gamma and lambda are 1. Masked steps hold anything."""
     if lams is None or values.shape[1] == 0:
         # Residuals telescope to what is still to come minus V, which a plain sum gives.
-        to_come = suffix_sums(keep(rewards, mask)) + bootstrap[:, None]
-        return keep(to_come - values, mask)
+        return suffix_sums(keep(rewards, mask)).add_(bootstrap[:, None]).sub_(values)
     ends = _run_ends(mask)
     if bool((ends[0].diff() == 0).any()):
         return _gae_with_gaps(rewards, values, mask, bootstrap, gamma, lams)
@@ -227,7 +227,7 @@ def _gae_one_run(
     lams: Float[Tensor, " B"],
     ends: tuple[Int[Tensor, " N"], Int[Tensor, " N"]],
 ) -> Float[Tensor, "B T"]:
-    """GAE where each row's True steps are one run; what the scan carries left of the run is dropped at the end.
+    """GAE where each row's True steps are one run; what the scan carries left of the run is for the caller to drop.
 
     Scans the lambda-return `G[t] = r[t] + gamma * ((1 - lam) * V[t + 1] + lam * G[t + 1])` and takes V off at the end:
     the same number as the sum of residuals, without their cancellation, whose rounding grows with T (note M-ppo-2).
@@ -236,7 +236,7 @@ def _gae_one_run(
     gains = keep(rewards, mask)
     gains[:, :-1].addcmul_(values[:, 1:], (gamma * (1.0 - lams)).to(values.dtype)[:, None])
     gains[ends] += gamma * bootstrap[ends[0]]
-    return keep(discounted_suffix_sums(gains, gamma * lams).sub_(values), mask)
+    return discounted_suffix_sums(gains, gamma * lams).sub_(values)
 
 
 def _gae_with_gaps(
