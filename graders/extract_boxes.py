@@ -18,6 +18,9 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 MAX_GLUE_CHARS = 40
+MAX_BOXES = 64
+"""Boxes from the end that are looked at; earlier ones cannot be the answer."""
+MAX_BOX_CHARS = 50_000
 
 Span = tuple[int, int]
 
@@ -28,7 +31,7 @@ def last_boxes(text: str, start: int, end: int, question: str | None = None) -> 
     A box inside another yields the outer one. A box in quotation marks, in a `>` quotation, or standing word for word
     in the question is skipped.
     """
-    starts = list(_BOX_START.finditer(text, start, end))
+    starts = list(_BOX_START.finditer(text, start, end))[-MAX_BOXES:]
     unclosed: int | None = None
     group: list[Span] = []
     next_start = end  # where the box that was found before this one, to its right, begins
@@ -61,6 +64,7 @@ def _content(text: str, at: int, end: int) -> Span | None:
     if plain >= 0 and text.find("{", at + 1, plain) < 0 and text[plain - 1] != "\\":
         return at + 1, plain
     depth = 0
+    end = min(end, at + MAX_BOX_CHARS)
     for match in _BRACE.finditer(text, at, end):
         brace = match.group()
         depth += (brace == "{") - (brace == "}")

@@ -23,7 +23,7 @@ _OPTION = re.compile(
 )
 _SHORT = re.compile(r"\n(?:A|ANS|Ans):|\#{4,}|(?:答案|结果)(?:是|为|：|:)")
 _FIRST_LINE = re.compile(r"(?:A|ANS|Ans):")
-_DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:\\\[|\\begin\{(?:align|equation)\*?\})?[\s$*_`&]*")
+_DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:(?:\\\[|\\begin\{(?:align|equation)\*?\})[\s$*_`&]*)?")
 _STOP = re.compile(
     r"\$\$?[^$\n]*\$\$?|(?<=[^.])[.。](?=\s|\Z|\*|<)|\n|<"
     r"|\bbecause\b|\bsince\b| is (?:the )?(?:correct|right)\b|, (?:so|as|which|where)\b"

@@ -10,8 +10,8 @@ _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉", "0123456789", strict=Tr
 _GREEK = dict(
     zip(
         "αβγδεζηθικλμνξορστυφχψωΔΩΣΦΘϕℓ",
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi "
-        "psi omega Delta Omega Sigma Phi Theta phi ell".split(),
+        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi "
+        "chi psi omega Delta Omega Sigma Phi Theta phi ell".split(),
         strict=True,
     )
 )

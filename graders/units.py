@@ -109,7 +109,9 @@ def canonical_unit(words: str) -> str | None:
     Returns:
         None where the phrase is not a unit: too long, or holding a word that changes what is said ("not", "or").
     """
-    text = re.sub(r"[\\~.,(){}]", " ", words.replace("-", " ").replace("^{", "^").replace("·", " "))
+    text = re.sub(
+        r"[\\~.,(){}*]", " ", re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", words).replace("^{", "^").replace("·", " ")
+    )
     text = re.sub(r"\b(sq|cu)\b", lambda short: {"sq": "square", "cu": "cubic"}[short[1]], text)
     text = re.sub(r"\b(square|cubic)(?=[a-z])", r"\1 ", text)
     text = re.sub(r"\bper\b|\ban? (?=hour|second|minute|day|week|month|year)|/", " / ", text)

@@ -23,8 +23,7 @@ from graders.tree import (
 
 INEQUALITIES = frozenset("< > ≤ ≥ ≠".split())
 SET_OPERATIONS = frozenset({"union", "intersection", "difference"})
-MAX_ITEMS = 200
-_LABEL_LETTERS = 24
+CONSTANTS = frozenset({"e", "pi", "i", "infinity"})
 
 
 def lowered(node: Node) -> Node:
@@ -134,29 +133,44 @@ def label_and_value(node: Node) -> tuple[Node, Node] | None:
 
 
 def is_label(node: Node, others: tuple[Node, ...]) -> bool:
-    """Whether `node` can name a value given by `others`: a symbol that does not occur in them."""
-    head: Node = node
-    if isinstance(node, Apply) and node.op == "call":
-        head = node.args[0]
-    elif isinstance(node, Apply) and node.op == "*" and len(node.args) in (2, 3):
-        head = node.args[0]
-        if not all(isinstance(part, (Name, Tuple)) for part in node.args):
-            return False
-    elif isinstance(node, Apply) and node.op in ("abs", "norm", "prime") and isinstance(node.args[0], Name):
-        head = node.args[0]
-    elif isinstance(node, Tuple) and all(isinstance(item, Name) for item in node.items):
-        return not any(names(node) & names(other) for other in others)
-    elif (isinstance(node, Apply) and node.op in ("sin", "cos", "tan", "log", "ln", "cot", "floor", "ceil")) or (
-        isinstance(node, Apply) and node.op == "/" and all(isinstance(part, Name) for part in node.args)
-    ):
-        head = node.args[0]
-    elif isinstance(node, Choice):
-        head = Name(node.letter)
-    if isinstance(head, Text):
-        return True
-    if not isinstance(head, Name) or head.text in ("e", "pi", "i", "infinity"):
+    """Whether `node` can name a value given by `others`: a symbol, or one applied to something, not used in them."""
+    heads = _label_heads(node)
+    if heads is None or heads & CONSTANTS:
         return False
-    return not any(head.text in names(other) for other in others)
+    return not any(heads & names(other) for other in others)
+
+
+def _label_heads(node: Node) -> frozenset[str] | None:
+    """The symbols that make a node a label, none for words; None where it is no label."""
+    match node:
+        case Text():
+            return frozenset()
+        case Choice(letter=letter):
+            return frozenset(letter)
+        case Name(text=text):
+            return frozenset((text,))
+        case Apply(
+            op="call" | "sin" | "cos" | "tan" | "cot" | "log" | "ln" | "floor" | "ceil", args=(Name() as head, *_)
+        ):
+            return names(head)
+        case Apply(op="*", args=(Apply(op="^", args=(Name() as head, Apply(op="neg"))), _)):
+            return names(head)  # the inverse function, `f^{-1}(3)`
+        case Apply(op="*", args=(Name() as head, *rest)) if len(rest) <= 2:
+            return names(head) if all(isinstance(part, (Name, Tuple, Relation)) for part in rest) else None
+        case Apply(op="abs" | "norm" | "prime", args=(inner,)) if _is_named(inner):
+            return names(inner)
+        case Apply(op="/", args=(top, bottom)) if _is_named(top) and _is_named(bottom):
+            return names(node)
+        case Tuple(items=items) if all(isinstance(item, Name) for item in items):
+            return names(node)
+    return None
+
+
+def _is_named(node: Node) -> bool:
+    """Whether the node is a symbol or a product of symbols, as `AB` is."""
+    if isinstance(node, Apply) and node.op == "*":
+        return all(isinstance(part, Name) for part in node.args)
+    return isinstance(node, Name)
 
 
 def assignments(node: Node) -> Node:

@@ -149,6 +149,14 @@ def _near(value: float, reference: Node, tolerance: Fraction | None) -> bool:
     return tolerance is not None and target is not None and abs(value - target) <= tolerance * abs(target)
 
 
+def close_enough(exact: Node, approximate: Node) -> bool:
+    """Whether `exact ≈ approximate` may stand: within one per cent, or as the decimal is rounded."""
+    value, other = numeric.float_value(exact), numeric.float_value(approximate)
+    if value is None or other is None:
+        return True
+    return abs(value - other) <= abs(value) / 100 or _rounds(Fraction(value), exact, approximate)
+
+
 def _is_infinite(node: Node) -> bool:
     return any(current == Name("infinity") for current, _ in walk(node))
 

@@ -21,8 +21,9 @@ from graders.equivalence.meaning import (
     vector_items,
 )  # fmt: skip
 from graders.equivalence.quantities import compare_quantities, without_letter_unit
-from graders.equivalence.scalars import compare_equations, compare_scalars, is_scalar
-from graders.equivalence.solutions import compare_solutions, is_solution_set
+from graders.equivalence.sampling import compare_unsolved
+from graders.equivalence.scalars import close_enough, compare_equations, compare_scalars, is_scalar
+from graders.equivalence.solutions import compare_solutions, is_solution_set, pieces
 from graders.equivalence.words import compare_choices, compare_clocks, compare_texts
 from graders.tree import (
     Apply,
@@ -127,14 +128,14 @@ class Comparer:
         sets = is_solution_set(answer) or is_solution_set(reference)
         if not sets and (is_collection(answer) or is_collection(reference)):
             return self._collections(answer, reference)
-        found = compare_solutions(answer, reference)
+        found = compare_solutions(answer, reference) or _unsolved(answer, reference)
         return found or Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
 
     def _consistent(self, chain: Relation) -> bool:
         """Whether the values of `x = a = b` are equal: a chain that contradicts itself states nothing."""
         values = chain.terms[1:] if len(chain.terms) > 2 else ()
         return all(
-            sign == "≈" or compare_scalars(one, other).equal is not False
+            close_enough(one, other) if sign == "≈" else compare_scalars(one, other).equal is not False
             for sign, one, other in zip(chain.ops[1:], values, values[1:], strict=False)
             if is_scalar(one) and is_scalar(other)
         )
@@ -144,9 +145,7 @@ class Comparer:
         if set(chain.ops) - {"=", "≈"} or not all(is_scalar(term) for term in chain.terms):
             return None
         exact = [term for term, sign in zip(chain.terms, ("=", *chain.ops), strict=True) if sign == "="]
-        if isinstance(chain.terms[0], Number) or not self._consistent(
-            Relation(("=", *chain.ops), (exact[0], *chain.terms))
-        ):
+        if not self._consistent(Relation(("=", *chain.ops), (exact[0], *chain.terms))):
             return None
         return exact[-1]
 
@@ -160,6 +159,9 @@ class Comparer:
             found = compare_solutions(answer, reference)
             if found is not None:
                 return found
+        unsolved = _unsolved(answer, reference)
+        if unsolved is not None:
+            return unsolved
         if len(answer.ops) == len(reference.ops) == 1 and answer.ops[0] in INEQUALITIES:
             return self._inequalities(answer, reference)
         one, other = _ascending(answer), _ascending(reference)
@@ -271,6 +273,14 @@ class Comparer:
             quotient = Apply("/", ratio.items)
             return self.scalars(quotient, other) if ratio is answer else self.scalars(other, quotient)
         return Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
+
+
+def _unsolved(answer: Node, reference: Node) -> Comparison | None:
+    """Compare an inequality that is not solved with a set that is; None where neither side is such an inequality."""
+    for relation, other in ((answer, reference), (reference, answer)):
+        if isinstance(relation, Relation) and pieces(relation) is None and (solved := pieces(other)) is not None:
+            return compare_unsolved(relation, solved)
+    return None
 
 
 def _is_based(node: Node) -> bool:

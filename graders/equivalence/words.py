@@ -9,7 +9,7 @@ from collections.abc import Callable
 from graders.equivalence.comparison import Comparison
 from graders.equivalence.meaning import as_choice_name, is_collection
 from graders.equivalence.solutions import REALS, compare_solutions
-from graders.parse import canonical_text
+from graders.parse_text import canonical_text
 from graders.parse_words import SPECIAL_TEXTS
 from graders.tree import Apply, Choice, Clock, Name, Node, Number, Ratio, Set, Text
 

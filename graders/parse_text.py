@@ -1,0 +1,78 @@
+r"""Text around and instead of mathematics: what is trimmed from an answer, and how words are compared.
+
+Touches: nothing.
+"""
+
+import re
+
+from graders.parse_unicode import normalise
+
+TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|rm|it|sf|tt|normal)?|mbox|mathrm|mathbf|operatorname|emph)\s*(?=\{)")
+_NOISE = re.compile(r"[\\{}$~\"“”`*?;:()\[\]]+|[.,](?!\d)|(?<!\d)!|'(?=s?\b)")
+_HYPHEN = re.compile(r"(?<=[A-Za-z])-(?=[A-Za-z])")
+_ARTICLE = re.compile(r"^(?:the|a|an)\s+|\s+(?:answer|is correct)$")
+_DOLLAR_AMOUNT = re.compile(r"\$\d[\d,.]*\s*\Z")
+_WHOLE_WRAPPER = re.compile(r"\\(?:text(?:bf|rm|it|sf|normal)?|mathrm|mathbf|mbox|boldsymbol)\s*\{([^{}\\]*)\}")
+_COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
+_HEAD = re.compile(
+    r"(?:[\s;,:]|\\[,;: ]|\\q?quad(?![A-Za-z])|~|\\displaystyle(?![A-Za-z])|\\(?:approx|simeq)(?![A-Za-z])|≈)+"
+)
+_TAILS = ("\\,", "\\;", "\\:", "\\ ", "\\\\", "~")
+_LABEL = re.compile(
+    r"(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*"
+    r"|\\text\s*\{\s*(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*\}\s*"
+    r"|(?:thus|so|therefore|hence|answer|ans|final answer|solution)\s*[:,=]\s*(?=\S)",
+    re.IGNORECASE,
+)
+
+
+def cleaned(text: str) -> str:
+    r"""The answer in one spelling, without math delimiters, colours, closing punctuation and "The answer is".
+
+    A wrapper around the whole, `\text{...}`, is taken off; a currency sign behind the number is put before it.
+    """
+    text = _trimmed(normalise(text))
+    wrapped = _WHOLE_WRAPPER.fullmatch(text)
+    return text if wrapped is None else _trimmed(wrapped[1])
+
+
+def _trimmed(text: str) -> str:
+    text = text.strip()
+    dollars = text.count("$") - text.count("\\$")
+    if dollars and (dollars % 2 == 0 or text.endswith("$")) and not _DOLLAR_AMOUNT.match(text):
+        text = re.sub(r"(?<!\\)\$", " ", text)
+    if "color" in text:
+        text = _COLOUR.sub("", text)
+    head = _HEAD.match(text)
+    text = _without_tail(text[head.end() :] if head else text)
+    for sign in ("\\text{\\$}", "\\$", "€", "£", "¥", "₹"):
+        if text.endswith(sign) and text[: -len(sign)].rstrip()[-1:] in set("0123456789})"):
+            text = sign + text.removesuffix(sign).rstrip()
+    if text.startswith("\\text{\\$}"):
+        text = "\\$" + text.removeprefix("\\text{\\$}")
+    label = _LABEL.match(text)
+    return text[label.end() :].strip() if label else text
+
+
+def _without_tail(text: str) -> str:
+    """The text without closing punctuation and spacing commands."""
+    before = None
+    while before != text:
+        before = text
+        text = text.rstrip().rstrip(".;,:")
+        for tail in _TAILS:
+            text = text.removesuffix(tail)
+    return text
+
+
+def without_markup(text: str) -> str:
+    r"""The text without `\text{...}` and spacing commands: its words alone, if it is words."""
+    bare = TEXT_COMMAND.sub(" ", text).replace("{", " ").replace("}", " ").replace("\\ ", " ").replace("\\,", " ")
+    return " ".join(bare.split())
+
+
+def canonical_text(text: str) -> str:
+    """Words without case, markup, punctuation and articles: how texts are compared."""
+    text = TEXT_COMMAND.sub(" ", normalise(text)).replace("\\ ", " ").replace("\\,", " ")
+    text = " ".join(_NOISE.sub(" ", _HYPHEN.sub(" ", text)).lower().split())
+    return _ARTICLE.sub("", text)
