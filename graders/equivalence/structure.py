@@ -20,6 +20,7 @@ from graders.equivalence.meaning import (
     value_of,
     vector_items,
 )  # fmt: skip
+from graders.equivalence.numeric import float_value
 from graders.equivalence.quantities import compare_quantities, without_letter_unit
 from graders.equivalence.sampling import compare_unsolved
 from graders.equivalence.scalars import close_enough, compare_equations, compare_scalars, is_scalar
@@ -43,8 +44,6 @@ from graders.tree import (
     Text,
     Tuple,
 )  # fmt: skip
-
-MAX_ITEMS = 100
 
 
 class Comparer:
@@ -218,11 +217,12 @@ class Comparer:
         return Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
 
     def _distinct(self, items: tuple[Node, ...]) -> tuple[Node, ...]:
-        kept: list[Node] = []
-        for item in items[:MAX_ITEMS]:
-            if not any(self.compare(item, other).equal for other in kept):
-                kept.append(item)
-        return tuple(kept)
+        kept: list[tuple[Node, float | None]] = []
+        for item in items:
+            size = _size(item)
+            if not any(_may_be_equal(size, other, 1e-6) and self.compare(item, node).equal for node, other in kept):
+                kept.append((item, size))
+        return tuple(node for node, _ in kept)
 
     def _ordered(self, left: tuple[Node, ...], right: tuple[Node, ...]) -> Comparison:
         if len(left) != len(right):
@@ -237,13 +237,12 @@ class Comparer:
     def _unordered(self, left: tuple[Node, ...], right: tuple[Node, ...]) -> Comparison:
         if len(left) != len(right):
             return Comparison(False, "structure", f"{len(left)} items against {len(right)}")
-        if len(left) > MAX_ITEMS:
-            return self._ordered(left, right)
-        rest, parts = list(left), []
+        rest, parts = [(item, _size(item)) for item in left], []
         for item in right:
-            for at, candidate in enumerate(rest):
-                found = self.compare(candidate, item)
-                if found.equal:
+            size = _size(item)
+            for at, (candidate, other) in enumerate(rest):
+                found = self.compare(candidate, item) if _may_be_equal(size, other, 0.05) else None
+                if found is not None and found.equal:
                     parts.append(found)
                     del rest[at]
                     break
@@ -306,6 +305,16 @@ def _is_valid_base(digits: Node, base: Node | None) -> bool:
     if not (isinstance(digits, Number) and isinstance(base, Number) and base.text.isdigit() and digits.text.isdigit()):
         return False
     return 2 <= int(base.text) <= 36 and int(max(digits.text)) < int(base.text)
+
+
+def _size(node: Node) -> float | None:
+    """A double close to a plain value; None for anything else, and for quantities, which have more than one reading."""
+    return float_value(node) if is_scalar(node) and not isinstance(node, Quantity) else None
+
+
+def _may_be_equal(one: float | None, other: float | None, apart: float) -> bool:
+    """Whether two items are worth comparing: they are not where they are further apart than any rounding."""
+    return one is None or other is None or abs(one - other) <= apart * max(abs(one), abs(other)) + 1e-9
 
 
 def _items(node: Node) -> tuple[Node, ...] | None:
