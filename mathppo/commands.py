@@ -22,6 +22,7 @@ from mathppo.pipeline.evaluate import evaluate_policy
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.stages import (
+    Grading,
     choose_problems,
     make_requests,
     open_pool,
@@ -97,7 +98,8 @@ def _grade(options: argparse.Namespace) -> int:
     )
     by_id = {problem.id: problem for problem in problems}
     with open_pool(config) as pool:
-        scored = write_scored(pool, rollouts, by_id, config, options.out, made_from=made_from, reporter=Reporter())
+        grading = Grading(pool, by_id)
+        scored = write_scored(grading, rollouts, config, options.out, made_from=made_from, reporter=Reporter())
     row = diagnostics.of_rollouts(scored)
     print(f"{options.out}: {len(scored)} verdicts, accuracy {row.get('accuracy', 0.0):.3f}")
     return 0

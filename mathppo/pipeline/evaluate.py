@@ -13,7 +13,7 @@ from mathppo import store
 from mathppo.config import Config
 from mathppo.evaluate.metrics import Evaluation, Mode, summarise
 from mathppo.generator.base import Generator
-from mathppo.pipeline.stages import make_requests, sampling_of, write_rollouts, write_scored
+from mathppo.pipeline.stages import Grading, make_requests, sampling_of, write_rollouts, write_scored
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import PreTrainedTokenizerBase
 from mathppo.records import Problem
@@ -56,12 +56,14 @@ def evaluate_policy(
     )
     sampling = sampling_of(config, tokenizer, temperature=0.0 if greedy else config.evaluate.temperature)
     made_from = store.fingerprint(weights=weights, requests=requests, sampling=sampling)
+    grading = Grading(pool, {problem.id: problem for problem in problems})
     rollouts = write_rollouts(
         engine,
         requests,
         sampling,
         out / mode / "rollouts",
         made_from=made_from,
+        on_rollout=grading.add,
         reporter=reporter,
         title=f"{mode} answers",
     )
@@ -69,9 +71,8 @@ def evaluate_policy(
         rollouts=made_from, problems=list(problems), grader=config.grader, reward=config.reward
     )
     scored = write_scored(
-        pool,
+        grading,
         rollouts,
-        {problem.id: problem for problem in problems},
         config,
         out / mode / "scored",
         made_from=made_from,

@@ -6,11 +6,12 @@ Touches: artefacts, through the store.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 from graders import GraderPool
-from graders.verdict import Status
+from graders.verdict import Status, Verdict
 from mathppo import store
 from mathppo.config import Config
 from mathppo.errors import BadInput, StageFailed
@@ -23,6 +24,9 @@ from mathppo.seeds import derive_seed
 
 SAMPLED_AT_ONCE = 1024
 """Requests that an engine is given together: what a kill may cost."""
+
+GRADED_TOGETHER = 64
+"""Rollouts that go to the grader's processes in one message."""
 
 GRADED_AT_ONCE = 4096
 """Rollouts between two writes of the grade stage: what a kill may cost."""
@@ -89,10 +93,13 @@ def write_rollouts(
     out: Path,
     *,
     made_from: str,
+    on_rollout: Callable[[Rollout], None] = lambda rollout: None,
     reporter: Reporter = SILENT,
     title: str = "generate",
 ) -> list[Rollout]:
     """Sample what the artefact at `out` does not hold yet; give all its rollouts, in the requests' order.
+
+    Each rollout goes to `on_rollout` as it finishes, for instance to a grader that works while others are sampled.
 
     Requests go to the engine in fixed portions, and a portion is kept whole or sampled again: what is batched with what
     is then the same however often the stage is killed, and so is the last bit of every log-probability.
@@ -106,16 +113,65 @@ def write_rollouts(
                     finished = {}
                     for rollout in engine.generate(portion, sampling):
                         finished[rollout.problem_id, rollout.sample_index] = rollout
+                        on_rollout(rollout)
                         advance(1)
                     writer.append(finished[request.problem_id, request.sample_index] for request in portion)
             writer.finish()
     return store.read_artefact(out, store.ROLLOUTS)
 
 
+class Grading:
+    """Grades rollouts in the background, from the moment they are added.
+
+    Args:
+        pool: the grader.
+        problems: by id.
+    """
+
+    def __init__(self, pool: GraderPool, problems: Mapping[str, Problem]) -> None:
+        self._pool, self._problems = pool, problems
+        self._waiting: list[Rollout] = []
+        self._started: dict[tuple[str, int], tuple[Future[list[Verdict]], int]] = {}
+
+    def add(self, rollout: Rollout) -> None:
+        """Take a rollout; every `GRADED_TOGETHER` of them go to the grader's processes.
+
+        Raises:
+            BadInput: it answers none of the problems.
+        """
+        if rollout.problem_id not in self._problems:
+            raise BadInput(
+                f"rollout of problem {rollout.problem_id!r}: expected one of the {len(self._problems)} problems given; "
+                "give grade the problems that generate was given"
+            )
+        self._waiting.append(rollout)
+        if len(self._waiting) == GRADED_TOGETHER:
+            self._start()
+
+    def verdicts(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        """Give the verdicts on some rollouts, in order; those that were not added before are added now."""
+        known = self._started.keys() | {_key(rollout) for rollout in self._waiting}
+        for rollout in rollouts:
+            if _key(rollout) not in known:
+                self.add(rollout)
+        self._start()
+        found = (self._started.pop(_key(rollout)) for rollout in rollouts)
+        return [future.result()[index] for future, index in found]
+
+    def _start(self) -> None:
+        asked = [(rollout.completion, self._problems[rollout.problem_id]) for rollout in self._waiting]
+        future = self._pool.submit([(text, problem.reference, problem.question) for text, problem in asked])
+        self._started |= {_key(rollout): (future, index) for index, rollout in enumerate(self._waiting)}
+        self._waiting = []
+
+
+def _key(rollout: Rollout) -> tuple[str, int]:
+    return rollout.problem_id, rollout.sample_index
+
+
 def write_scored(
-    pool: GraderPool,
+    grading: Grading,
     rollouts: Sequence[Rollout],
-    problems: Mapping[str, Problem],
     config: Config,
     out: Path,
     *,
@@ -131,48 +187,46 @@ def write_scored(
     """
     if not store.is_finished(out, store.SCORED, made_from):
         with store.ArtefactWriter(out, store.SCORED, made_from) as writer:
-            missing = rollouts[len(writer.done) :]
-            with reporter.task(title, len(rollouts), done=len(writer.done)) as advance:
-                for start in range(0, len(missing), GRADED_AT_ONCE):
-                    part = missing[start : start + GRADED_AT_ONCE]
-                    writer.append(score(pool, part, problems, config))
+            scored = writer.done
+            with reporter.task(title, len(rollouts), done=len(scored)) as advance:
+                for start in range(len(scored), len(rollouts), GRADED_AT_ONCE):
+                    portion = rollouts[start : start + GRADED_AT_ONCE]
+                    part = [
+                        _scored(rollout, verdict, config)
+                        for rollout, verdict in zip(portion, grading.verdicts(portion), strict=True)
+                    ]
+                    writer.append(part)
+                    scored += part
                     advance(len(part))
+            failure = _grader_failure(scored, config.grader.max_error_share)
+            if failure:
+                # Not kept: run again with a grader that works, the stage must not find these verdicts.
+                writer.discard()
+                raise StageFailed(f"{out}: {failure}")
             writer.finish()
-    scored = store.read_artefact(out, store.SCORED)
-    num_errors = sum(item.verdict.status is Status.ERROR for item in scored)
-    if num_errors > config.grader.max_error_share * len(scored):
-        example = next(item.verdict for item in scored if item.verdict.status is Status.ERROR)
-        raise StageFailed(
-            f"{out}: the grader itself failed on {num_errors} of {len(scored)} rollouts, more than "
-            f"grader.max_error_share={config.grader.max_error_share:g} allows; first: {example.detail}"
-        )
-    return scored
+    return store.read_artefact(out, store.SCORED)
 
 
-def score(
-    pool: GraderPool, rollouts: Sequence[Rollout], problems: Mapping[str, Problem], config: Config
-) -> list[ScoredRollout]:
-    """Grade completions and give each its terminal reward, in order."""
-    for rollout in rollouts:
-        if rollout.problem_id not in problems:
-            raise BadInput(
-                f"rollout of problem {rollout.problem_id!r}: expected one of the {len(problems)} problems given; give "
-                "grade the problems that generate was given"
-            )
-    asked = [problems[rollout.problem_id] for rollout in rollouts]
-    verdicts = pool.grade(
-        [(r.completion, problem.reference, problem.question) for r, problem in zip(rollouts, asked, strict=True)]
+def _scored(rollout: Rollout, verdict: Verdict, config: Config) -> ScoredRollout:
+    budget = overlong_budget(config)
+    reward = reward_of(verdict, rollout, config.reward, overlong_budget_tokens=budget)
+    return ScoredRollout(rollout=rollout, verdict=verdict, reward=reward)
+
+
+def _grader_failure(scored: Sequence[ScoredRollout], max_error_share: float) -> str:
+    """Say what is wrong where the grader itself failed on too large a share; "" where it did not."""
+    errors = [item.verdict for item in scored if item.verdict.status is Status.ERROR]
+    if len(errors) <= max_error_share * len(scored):
+        return ""
+    return (
+        f"the grader itself failed on {len(errors)} of {len(scored)} rollouts, more than grader.max_error_share="
+        f"{max_error_share:g} allows; first: {errors[0].detail}"
     )
-    penalised = config.learner.truncation == "penalty"
-    budget = config.generator.max_new_tokens if penalised else 0
-    return [
-        ScoredRollout(
-            rollout=rollout,
-            verdict=verdict,
-            reward=reward_of(verdict, rollout, config.reward, overlong_budget_tokens=budget),
-        )
-        for rollout, verdict in zip(rollouts, verdicts, strict=True)
-    ]
+
+
+def overlong_budget(config: Config) -> int:
+    """Give the token budget that the soft overlong penalty refers to; 0 where it is off."""
+    return config.generator.max_new_tokens if config.learner.truncation == "penalty" else 0
 
 
 def open_pool(config: Config) -> GraderPool:

@@ -25,9 +25,11 @@ from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.run_directory import RunDirectory, open_run
 from mathppo.pipeline.stages import (
+    Grading,
     choose_problems,
     make_requests,
     open_pool,
+    overlong_budget,
     sampling_of,
     write_rollouts,
     write_scored,
@@ -67,8 +69,8 @@ class Session:
     Args:
         config: of the run.
         run: where everything lies.
-        train: training problems.
-        held_out: held-out problems.
+        train_problems: what the policy is trained on.
+        held_out_problems: what it is evaluated on.
         tokenizer: the policy's.
         learner: the only holder of trainable state.
         engine: samples from the learner's own policy module.
@@ -79,8 +81,8 @@ class Session:
 
     config: Config
     run: RunDirectory
-    train: list[Problem]
-    held_out: list[Problem]
+    train_problems: list[Problem]
+    held_out_problems: list[Problem]
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
     engine: HFGenerator
@@ -141,8 +143,8 @@ def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Eval
             metrics = iterate(session)
             advance(1, **{name: metrics[name] for name in SHOWN if name in metrics})
             _evaluate_if_due(session)
-    warm = learner if learner.step == 0 else open_learner(config, run.checkpoint(0))
-    views = [views_of(each, session.tokenizer, session.held_out, run) for each in dict.fromkeys((warm, learner))]
+    shown = [learner] if learner.step == 0 else [open_learner(config, run.checkpoint(0)), learner]
+    views = [views_of(each, session.tokenizer, session.held_out_problems, run) for each in shown]
     write_views(run.root, [view for of_step in views for view in of_step])
     return read_evaluations(run.evaluation(0)), read_evaluations(run.evaluation(learner.step))
 
@@ -165,7 +167,7 @@ def iterate(session: Session) -> MetricRow:
     session.engine.refresh(learner.step)
     num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
     metrics = {
-        **diagnostics.of_rollouts(scored),
+        **diagnostics.of_rollouts(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
         **metrics,
         **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},
         "tokens_per_s": num_tokens / max(watch.seconds["generate"], 1e-9),
@@ -185,16 +187,21 @@ def _sample_and_score(
 ) -> list[ScoredRollout]:
     """Sample and grade the problems that are due; what an earlier run finished is read from `folder`."""
     config, tokenizer = session.config, session.tokenizer
-    problems = choose_problems(session.train, iteration, count, derive_seed(config.run.seed, purpose))
+    problems = choose_problems(session.train_problems, iteration, count, derive_seed(config.run.seed, purpose))
+    grading = Grading(session.pool, {problem.id: problem for problem in problems})
     with watch.measure("generate"):
         requests = make_requests(problems, tokenizer, config, samples=samples, purpose=purpose, iteration=iteration)
         made_from = store.fingerprint(config=config, step=iteration, requests=requests)
         rollouts = write_rollouts(
-            session.engine, requests, sampling_of(config, tokenizer), folder / "rollouts", made_from=made_from
+            session.engine,
+            requests,
+            sampling_of(config, tokenizer),
+            folder / "rollouts",
+            made_from=made_from,
+            on_rollout=grading.add,
         )
     with watch.measure("grade"):
-        by_id = {problem.id: problem for problem in problems}
-        return write_scored(session.pool, rollouts, by_id, config, folder / "scored", made_from=made_from)
+        return write_scored(grading, rollouts, config, folder / "scored", made_from=made_from)
 
 
 def _pretrain(session: Session) -> None:
@@ -224,7 +231,7 @@ def _evaluate_if_due(session: Session) -> None:
                 session.engine,
                 session.tokenizer,
                 session.pool,
-                session.held_out[: num_problems or None],
+                session.held_out_problems[: num_problems or None],
                 config,
                 session.run.evaluation(step),
                 mode=mode,

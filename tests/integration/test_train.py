@@ -187,5 +187,13 @@ def test_a_grader_that_fails_stops_the_run_and_is_named(tmp_path: Path) -> None:
         "        raise RuntimeError('out of order')\n"
         "GRADER = Broken()\n"
     )
+    config = tiny_config(("grader.name", f"{plugin}:GRADER"))
     with pytest.raises(StageFailed, match=r"the grader itself failed on \d+ of \d+ rollouts"):
-        train(tiny_config(("grader.name", f"{plugin}:GRADER")), tmp_path / "run", SILENT)
+        train(config, tmp_path / "run", SILENT)
+    plugin.write_text(
+        plugin.read_text().replace(
+            "raise RuntimeError('out of order')",
+            "from graders import Status, Verdict; return Verdict(Status.CORRECT, None, 'broken', 'test', '', 0.0)",
+        )
+    )
+    assert len(without_times(train(config, tmp_path / "run", SILENT))) == 4
