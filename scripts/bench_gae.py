@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--width", type=int, default=32_768, help="completion width in tokens")
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--threads", type=int, default=1, help="more are faster where the cores are free [1]")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     batch = draw(arguments.rows, arguments.width)

@@ -248,18 +248,13 @@ def _gae_with_gaps(
     lams: Float[Tensor, " B"],
 ) -> Float[Tensor, "B T"]:
     """GAE where a row's True steps are interrupted: close the gaps, estimate, put every step back in its place."""
-    row, _ = mask.nonzero(as_tuple=True)
-    step = (mask.cumsum(1) - 1)[mask]
-    packed_mask = torch.zeros_like(mask)
-    packed_mask[row, step] = True
-    packed_rewards, packed_values = torch.zeros_like(rewards), torch.zeros_like(values)
-    packed_rewards[row, step] = rewards[mask]
-    packed_values[row, step] = values[mask]
+    # Row by row, the k-th True of one mask is the k-th True of the other: no index of a step is ever formed.
+    packed_mask = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
+    packed_rewards = torch.zeros_like(rewards).masked_scatter_(packed_mask, rewards.masked_select(mask))
+    packed_values = torch.zeros_like(values).masked_scatter_(packed_mask, values.masked_select(mask))
     ends = _run_ends(packed_mask)
     packed = _gae_one_run(packed_rewards, packed_values, packed_mask, bootstrap, gamma, lams, ends)
-    advantages = torch.zeros_like(values)
-    advantages[mask] = packed[row, step]
-    return advantages
+    return torch.zeros_like(values).masked_scatter_(mask, packed.masked_select(packed_mask))
 
 
 def _require_lambda(lam: float | Float[Tensor, " B"], rows: int) -> None:
