@@ -53,6 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("file", type=Path, help="rows with the fields completion, reference, question")
     grade.add_argument("--out", type=Path, help="where verdicts go, one a line in input order; default: stdout")
     _pool_options(grade)
+
+    doctor = _command(
+        commands, "doctor", _doctor, "Show what isolates graders on this machine; exit 0 whole, 2 degraded, 3 unsafe."
+    )
+    doctor.add_argument("--json", action="store_true", help="print the record that runs keep in their manifest")
     return parser
 
 
@@ -91,6 +96,14 @@ def _grade(options: argparse.Namespace) -> int:
     counts = Counter(verdict.status for verdict in verdicts)
     print(", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status]), file=sys.stderr)
     return FOUND_FAILURE if counts[Status.ERROR] else OK
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from graders import doctor
+
+    examination = doctor.examine()
+    print(msgspec.json.encode(examination).decode() if options.json else doctor.render(examination))
+    return examination.exit_code
 
 
 def read_rows(path: Path) -> list[Row]:
