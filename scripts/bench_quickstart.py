@@ -1,8 +1,9 @@
 """The main job over several seeds, beside what is not PPO: RLOO, a random reward, and more supervision.
 
 Per seed, all from one warm start: PPO as in the quickstart recipe; RLOO on as many rollouts; PPO on a coin instead of
-the grader; and supervised training on the warm start's own demonstrations for as long as PPO took. Prints one table,
-the time split of an iteration, and whether each bar is met; exit code 1 if one is not.
+the grader; and supervised training for as long as PPO took, on the warm start's own derivations and on ones without
+slips (an answer key that PPO never sees). Prints one table, the time split of an iteration, and whether each bar is
+met; exit code 1 if one is not.
 
 Touches: the folder given by --out.
 """
@@ -41,7 +42,7 @@ MIN_FINAL = 0.90
 MAX_WARMSTART = 0.55
 MAX_OTHER_SHARE = 0.05
 MAX_WALL_S = 360.0
-VARIANTS = ("ppo", "rloo", "random reward", "supervised")
+VARIANTS = ("ppo", "rloo", "random reward", "supervised", "supervised without slips")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,8 @@ def run_seed(seed: int, out: Path, *, only_ppo: bool) -> list[Outcome]:
         ppo,
         run_variant(seed, "rloo", out, rloo),
         run_variant(seed, "random reward", out, coin),
-        supervise(seed, out, budget_s=ppo.train_s, before=ppo.before),
+        supervise(seed, "supervised", out, configuration(seed), ppo),
+        supervise(seed, "supervised without slips", out, configuration(seed, warmstart__slip_rate="0"), ppo),
     ]
 
 
@@ -125,16 +127,14 @@ def run_variant(seed: int, variant: str, out: Path, config: Config) -> Outcome:
     )
 
 
-def supervise(seed: int, out: Path, *, budget_s: float, before: dict[str, Evaluation]) -> Outcome:
-    """Go on with the warm start's own training for as long as PPO took, at a rate that falls to a tenth."""
-    print(f"== seed {seed}, supervised for {budget_s:.0f} s", file=sys.stderr)
-    config, run = configuration(seed), run_folder(out, seed, "ppo")
-    folder = out / f"seed{seed}-supervised"
+def supervise(seed: int, variant: str, out: Path, config: Config, ppo: Outcome) -> Outcome:
+    """Go on with the warm start's kind of training for as long as PPO took, at a rate that falls to a tenth."""
+    budget_s = ppo.train_s
+    print(f"== seed {seed}, {variant} for {budget_s:.0f} s", file=sys.stderr)
+    run, folder = run_folder(out, seed, "ppo"), run_folder(out, seed, variant).root
     if not all((folder / f"{mode}.json").is_file() for mode in Mode):
-        policy, tokenizer = (
-            models.load_policy(run.warmstart / "policy"),
-            models.load_tokenizer(run.warmstart / "policy"),
-        )
+        warm = run.warmstart / "policy"
+        policy, tokenizer = models.load_policy(warm), models.load_tokenizer(warm)
         problems, optimizer = read_artefact(run.train_problems, PROBLEMS), make_optimizer(policy)
         started, step = time.monotonic(), config.warmstart.steps
         while (spent := time.monotonic() - started) < budget_s:
@@ -148,7 +148,7 @@ def supervise(seed: int, out: Path, *, budget_s: float, before: dict[str, Evalua
                 evaluate_policy(
                     engine, tokenizer, pool, held_out, config, folder, mode=mode, policy_step=0, weights=str(step)
                 )
-    return Outcome(seed, "supervised", before, by_mode(read_evaluations(folder)), budget_s)
+    return Outcome(seed, variant, ppo.before, by_mode(read_evaluations(folder)), budget_s)
 
 
 def by_mode(evaluations: list[Evaluation]) -> dict[str, Evaluation]:
