@@ -98,4 +98,4 @@ SILENT = Silent()
 
 
 def _numbers(numbers: dict[str, float]) -> str:
-    return "  ".join(f"{name} {value:.3g}" for name, value in numbers.items())
+    return " ".join(f"{name} {value:.2g}" for name, value in numbers.items())

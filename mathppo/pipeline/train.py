@@ -43,8 +43,13 @@ from mathppo.records import Problem, ScoredRollout
 from mathppo.report import write_report, write_views
 from mathppo.seeds import derive_seed
 
-SHOWN = ("reward_mean", "truncated_share", "approx_kl", "explained_variance_outcome")
-"""Metrics shown live, while iterating."""
+SHOWN = (
+    ("reward", "reward_mean"),
+    ("cut", "truncated_share"),
+    ("kl", "approx_kl"),
+    ("ev", "explained_variance_outcome"),
+)
+"""Metrics shown live, while iterating, under names short enough for one line."""
 
 
 @dataclass
@@ -141,7 +146,7 @@ def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Eval
         _evaluate_if_due(session)
         while learner.step < config.run.iterations:
             metrics = iterate(session)
-            advance(1, **{name: metrics[name] for name in SHOWN if name in metrics})
+            advance(1, **{label: metrics[name] for label, name in SHOWN if name in metrics})
             _evaluate_if_due(session)
     shown = [learner] if learner.step == 0 else [open_learner(config, run.checkpoint(0)), learner]
     views = [views_of(each, session.tokenizer, session.held_out_problems, run) for each in shown]

@@ -26,7 +26,7 @@ def test_a_log_gets_a_last_line_with_count_rate_and_numbers() -> None:
         advance(2, loss=0.12345)
     (line,) = shown(console).splitlines()
     assert line.startswith("teach: 4/4, ")
-    assert line.endswith("/s loss 0.123")
+    assert line.endswith("/s loss 0.12")
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
