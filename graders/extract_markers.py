@@ -77,7 +77,7 @@ def _announced_at(text: str, at: int, start: int, end: int) -> Span | None:
     """What the marker whose keyword stands at `at` announces; None where the keyword is no marker."""
     if text.startswith("<answer>", max(at - 1, 0)):
         close = text.find("</answer>", at, end)
-        return _unwrap(text, at + len("answer>"), close) if close >= 0 else None
+        return _unwrap(text, at + len("answer>"), close if close >= 0 else end)  # the closing tag may be a stop string
     if at < start:  # the line break put before the first line
         match = _FIRST_LINE.match(text, start, end)
         return _after(text, match.end(), end) if match else None
@@ -165,7 +165,7 @@ def _last_sentence(text: str, start: int, end: int) -> int:
 def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
     """The value that the sentence `text[start:end]` ends in: its last formula, or the only number after "is" or "="."""
     if _NEGATION.search(text, start, end):
-        return None, "ambiguous"
+        return None, "ambiguous" if re.search(r"\d|\$", text[start:end]) else "no_answer"
     annotated = text.rfind(">>", start, end)
     if annotated >= 0:
         start = annotated + 2  # after a calculator annotation, `<<2*3=6>>6`

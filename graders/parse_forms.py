@@ -86,7 +86,7 @@ def compound(text: str) -> Node | None:
 def words(text: str, read: Read) -> Node | None:
     """An answer that is words only: a number in words, a named answer, option letters, or the canonical text."""
     bare = without_markup(text)
-    if "\\" in bare or not _WORDS_ONLY.fullmatch(bare):
+    if "\\" in bare or text.count("{") != text.count("}") or not _WORDS_ONLY.fullmatch(bare):
         return None
     canonical = canonical_text(bare)
     if bare.lower() in CONSTANTS:

@@ -1,0 +1,99 @@
+"""The answer tree: what it holds, and the bounds that hold for bytes from outside.
+
+Touches: nothing.
+"""
+
+import pytest
+
+from graders.errors import BadInput
+from graders.parse import parse
+from graders.tree import (
+    MAX_TREE_BYTES,
+    Apply,
+    Matrix,
+    Name,
+    Node,
+    Number,
+    Relation,
+    check_tree,
+    children,
+    decode_tree,
+    encode_tree,
+    names,
+    walk,
+)
+
+ANSWERS = (
+    "3",
+    "x^2+1",
+    "x=5",
+    "[1,2)",
+    r"\{x \mid x > 2\}",
+    r"\{1,2\}",
+    "1,2",
+    "(1,2)",
+    "3:4",
+    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+    r"\begin{cases}1&x>0\\2&x<0\end{cases}",
+    "3:30 pm",
+    "(B) 12",
+    r"\text{even}",
+    "12 cm",
+)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_every_kind_of_node_survives_the_wire(answer: str) -> None:
+    node = parse(answer)
+    assert decode_tree(encode_tree(node)) == node
+
+
+def test_walk_visits_every_node_with_its_depth() -> None:
+    node = parse("(x+1)/2")
+    assert sorted((type(current).__name__, depth) for current, depth in walk(node)) == [
+        ("Apply", 1),
+        ("Apply", 2),
+        ("Name", 3),
+        ("Number", 2),
+        ("Number", 3),
+    ]
+    assert names(node) == {"x"}
+    assert children(Number("1")) == ()
+
+
+def chain(depth: int) -> Node:
+    node: Node = Name("x")
+    for _ in range(depth):
+        node = Apply("neg", (node,))
+    return node
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (chain(200), "depth of at most"),
+        (Apply("+", (Number("1"),) * 6_000), "at most 5000 nodes"),
+        (Number("1" * 3_000), "numeral of at most"),
+        (Number("12a"), "numeral of at most"),
+        (Relation(("=",), (Number("1"),)), "expected 2 terms"),
+        (Matrix(((Number("1"),), (Number("1"), Number("2")))), "equal length"),
+    ],
+)
+def test_a_tree_beyond_a_bound_is_refused(node: Node, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        check_tree(node)
+    with pytest.raises(BadInput, match=message):
+        decode_tree(encode_tree(node))
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"\xc1", "not one"),
+        (b"\x81\xa4type\xa7unknown", "not one"),
+        (b"0" * (MAX_TREE_BYTES + 1), "at most 200000 bytes"),
+    ],
+)
+def test_bytes_that_are_no_tree_are_refused(blob: bytes, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        decode_tree(blob)
