@@ -17,7 +17,7 @@ Touches: nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,6 +25,10 @@ from torch import Tensor
 
 from mathppo.errors import BadInput
 from mathppo.records import ScoredRollout
+
+OF_ALL_COLUMNS = ("ids", "attention_mask", "position_ids")
+OF_STEPS = ("completion_mask", "loss_mask", "behaviour_logprobs")
+"""Fields of a batch that are `[B L]`, and those that are `[B T]`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,9 @@ class Batch:
         completion_mask: True = a token the behaviour policy sampled.
         loss_mask: True = this step is trained on; never outside `completion_mask`.
         outcome: terminal reward; 0 where the grader failed, whose rows have no `loss_mask`.
+        correct: True = the grader found the answer right.
         truncated: True = ran out of token budget.
+        policy_step: number of updates that the behaviour policy had seen.
         behaviour_logprobs: the sampler's, nats; 0 on padding.
         group: index of the row's problem, 0 <= group < B; rows of one problem share it.
     """
@@ -49,7 +55,9 @@ class Batch:
     completion_mask: Bool[Tensor, "B T"]
     loss_mask: Bool[Tensor, "B T"]
     outcome: Float[Tensor, " B"]
+    correct: Bool[Tensor, " B"]
     truncated: Bool[Tensor, " B"]
+    policy_step: Int[Tensor, " B"]
     behaviour_logprobs: Float[Tensor, "B T"]
     group: Int[Tensor, " B"]
 
@@ -73,6 +81,15 @@ class Batch:
     def rows(self, index: Int[Tensor, " N"]) -> "Batch":
         """Give the rows of `index`, in that order; widths stay."""
         return Batch(**{name: tensor[index] for name, tensor in vars(self).items()})
+
+    def narrowed(self) -> "Batch":
+        """Give the same rows without the columns that none of them needs."""
+        used = self.attention_mask.any(0).nonzero()
+        first, end = int(used[0]), int(used[-1]) + 1
+        start = self.prompt_width
+        columns = {name: tensor[:, first:end] for name, tensor in vars(self).items() if name in OF_ALL_COLUMNS}
+        steps = {name: tensor[:, : end - start] for name, tensor in vars(self).items() if name in OF_STEPS}
+        return replace(self, **columns, **steps)
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})
@@ -119,7 +136,9 @@ def collate(scored: Sequence[ScoredRollout], *, pad_id: int, drop_truncated: boo
         completion_mask=completion_mask,
         loss_mask=completion_mask & kept[:, None],
         outcome=torch.tensor([item.reward or 0.0 for item in scored]),
+        correct=torch.tensor([item.verdict.correct for item in scored]),
         truncated=truncated,
+        policy_step=torch.tensor([r.policy_step for r in rollouts]),
         behaviour_logprobs=behaviour_logprobs,
         group=torch.tensor([index_of[r.problem_id] for r in rollouts]),
     )

@@ -103,6 +103,8 @@ class RewardSettings(Settings, frozen=True):
     ] = "grader"
     correct: Annotated[float, _doc("reward of a correct completion")] = 1.0
     incorrect: Annotated[float, _doc("reward of every other completion, exhausted budgets included")] = 0.0
+    format_penalty: Annotated[float, _doc("taken off where no answer is stated, or none that can be read", ge=0)] = 0.0
+    missing_stop_penalty: Annotated[float, _doc("taken off where no stop token was sampled: truncated", ge=0)] = 0.0
     overlong_buffer_tokens: Annotated[
         int, _doc("truncation=penalty: last tokens of the budget over which the penalty grows", ge=1)
     ] = 8
@@ -110,23 +112,25 @@ class RewardSettings(Settings, frozen=True):
 
 
 class LearnerSettings(Settings, frozen=True):
+    # What is optimised.
     algorithm: Annotated[
         Literal["ppo", "rloo", "grpo", "reinforce++"], _doc("advantage estimator; the last three have no critic")
     ] = "ppo"
-    lr: Annotated[float, _doc("policy learning rate", gt=0)] = 3e-4
-    critic_lr: Annotated[float, _doc("critic learning rate", gt=0)] = 1e-3
-    lr_schedule: Annotated[Literal["constant", "linear"], _doc("linear falls to 0 over the run's iterations")] = (
-        "linear"
-    )
-    weight_decay: Annotated[float, _doc("AdamW weight decay of policy and critic", ge=0)] = 0.0
-    max_grad_norm: Annotated[float, _doc("gradient norm is clipped to it", gt=0)] = 1.0
-    gamma: Annotated[float, _doc("discount; 1 = the episode's reward counts fully at each token", ge=0, le=1)] = 1.0
-    lam: Annotated[float, _doc("GAE lambda of the policy's advantages", ge=0, le=1)] = 1.0
-    critic_lam: Annotated[float, _doc("GAE lambda of the critic's targets; 1 = Monte Carlo", ge=0, le=1)] = 1.0
     truncation: Annotated[
         Literal["terminal", "bootstrap", "mask", "penalty"], _doc("what the end of the token budget means")
     ] = "terminal"
+    gamma: Annotated[float, _doc("discount; 1 = the episode's reward counts fully at each token", ge=0, le=1)] = 1.0
+    lam: Annotated[float, _doc("GAE lambda of the policy's advantages", ge=0, le=1)] = 1.0
+    lam_alpha: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        _doc("the policy's lambda is 1 - 1 / (lam_alpha * length) of each completion instead; VAPO: 0.05; none = off"),
+    ] = None
+    critic_lam: Annotated[float, _doc("GAE lambda of the critic's targets; 1 = Monte Carlo", ge=0, le=1)] = 1.0
     whiten: Annotated[bool, _doc("advantages to mean 0 and variance 1 over the batch's tokens")] = True
+    aggregation: Annotated[
+        Literal["token_mean", "sequence_mean", "constant_length"],
+        _doc("what the policy loss is a mean over; constant_length: completions times the token budget"),
+    ] = "token_mean"
     clip_low: Annotated[float, _doc("ratio is clipped at 1 - clip_low", gt=0, lt=1)] = 0.2
     clip_high: Annotated[float, _doc("ratio is clipped at 1 + clip_high", gt=0)] = 0.2
     dual_clip: Annotated[
@@ -136,21 +140,42 @@ class LearnerSettings(Settings, frozen=True):
         Annotated[float, Meta(gt=0)] | None, _doc("values may move this far from the old ones; none = off")
     ] = None
     entropy_coef: Annotated[float, _doc("weight of the entropy bonus", ge=0)] = 0.0
+    positive_nll_coef: Annotated[
+        float, _doc("weight of the correct completions' negative log-likelihood; VAPO: 0.1", ge=0)
+    ] = 0.0
+
+    # How far the policy may go: from the reference, from the sampler, in one iteration.
     kl_place: Annotated[Literal["none", "reward", "loss"], _doc("the one place where KL to the warm start enters")] = (
         "none"
     )
     kl_kind: Annotated[Literal["k1", "k2", "k3"], _doc("KL estimator")] = "k3"
-    kl_coef: Annotated[float, _doc("weight of the reference KL", ge=0)] = 0.0
-    epochs: Annotated[int, _doc("passes over an iteration's rollouts", ge=1)] = 1
-    minibatches: Annotated[int, _doc("optimizer steps a pass", ge=1)] = 4
-    micro_batch_size: Annotated[
-        int, _doc("rollouts a forward and backward pass; changes memory, not results", ge=1)
-    ] = 128
+    kl_coef: Annotated[float, _doc("weight of the reference KL; the first one where kl_target is set", ge=0)] = 0.0
+    kl_target: Annotated[
+        Annotated[float, Meta(gt=0)] | None, _doc("kl_coef follows the reference KL to it, nats a token; none = fixed")
+    ] = None
+    kl_horizon: Annotated[int, _doc("rollouts over which a KL 20 % off its target moves kl_coef by 20 %", ge=1)] = 10000
+    importance: Annotated[
+        Literal["token", "sequence", "off"], _doc("truncated importance weights, learner over sampler")
+    ] = "token"
     importance_cap: Annotated[float, _doc("cap of the sampler/learner importance weights", ge=1)] = 2.0
+    stale_anchor: Annotated[
+        Literal["behaviour", "old"], _doc("policy that the clip refers to in rollouts of an earlier step")
+    ] = "behaviour"
     target_kl: Annotated[
         Annotated[float, Meta(gt=0)] | None, _doc("stop an iteration's updates past this KL; none = off")
     ] = None
-    max_skipped_updates: Annotated[int, _doc("updates in a row with a non-finite gradient before it stops", ge=1)] = 3
+
+    # The critic.
+    critic_from: Annotated[
+        str, _doc("folder of the critic to start from, or of a policy for its trunk; empty = the policy's trunk")
+    ] = ""
+    critic_num_layers: Annotated[int, _doc("first layers of that trunk that a new critic keeps; 0 = all", ge=0)] = 0
+    shared_trunk: Annotated[bool, _doc("policy and critic are two heads on one trunk")] = False
+    trunk_value_gradient: Annotated[
+        float, _doc("shared_trunk: share of the value loss's gradient that enters the trunk; 0 = none", ge=0)
+    ] = 1.0
+    critic_warmup_iterations: Annotated[int, _doc("first iterations that train the critic only", ge=0)] = 0
+    critic_extra_epochs: Annotated[int, _doc("further passes of the critic alone, after the policy's", ge=0)] = 0
     critic_pretraining_prompts: Annotated[int, _doc("problems sampled once from the frozen policy; 0 = off", ge=0)] = (
         2048
     )
@@ -160,9 +185,46 @@ class LearnerSettings(Settings, frozen=True):
         float, _doc("held-out explained variance of outcomes at which pretraining stops early", le=1)
     ] = 0.3
 
+    # The optimizer's steps.
+    lr: Annotated[float, _doc("policy learning rate", gt=0)] = 3e-4
+    critic_lr: Annotated[float, _doc("critic learning rate", gt=0)] = 1e-3
+    lr_schedule: Annotated[Literal["constant", "linear"], _doc("linear falls to 0 over the run's iterations")] = (
+        "linear"
+    )
+    weight_decay: Annotated[float, _doc("AdamW weight decay of policy and critic", ge=0)] = 0.0
+    max_grad_norm: Annotated[float, _doc("gradient norm is clipped to it", gt=0)] = 1.0
+    epochs: Annotated[int, _doc("passes over an iteration's rollouts", ge=1)] = 1
+    minibatches: Annotated[int, _doc("optimizer steps a pass", ge=1)] = 4
+    max_skipped_updates: Annotated[int, _doc("updates in a row with a non-finite gradient before it stops", ge=1)] = 3
+
+    # How it is computed: memory and speed, the same results up to rounding.
+    micro_batch_size: Annotated[
+        int, _doc("rollouts a forward and backward pass; changes memory, not results", ge=1)
+    ] = 128
+    micro_batch_tokens: Annotated[
+        int, _doc("tokens a pass, padding included, rollouts sorted by length; 0 = micro_batch_size rollouts", ge=0)
+    ] = 0
+    head_chunk_tokens: Annotated[
+        int, _doc("tokens whose logits exist at one time, where the vocabulary is above 1024; 0 = all of a pass", ge=0)
+    ] = 512
+    activation_checkpointing: Annotated[bool, _doc("compute each layer again in backward instead of keeping it")] = (
+        False
+    )
+    compute_dtype: Annotated[
+        Literal["float32", "bfloat16"], _doc("of matrix products; weights and optimizer stay float32")
+    ] = "float32"
+    device: Annotated[Literal["auto", "cpu", "cuda"], _doc("where the models are; auto = a GPU where there is one")] = (
+        "auto"
+    )
+
     @property
     def has_critic(self) -> bool:
         return self.algorithm == "ppo"
+
+    @property
+    def takes_one_step(self) -> bool:
+        """Whether an iteration's only step is on the policy that made `old_logprobs`: its own forward gives them."""
+        return self.epochs == self.minibatches == 1 and self.kl_place != "reward"
 
 
 class EvaluateSettings(Settings, frozen=True):
@@ -191,6 +253,22 @@ class Config(Settings, frozen=True):
             raise BadSetting(
                 f'learner.kl_coef: expected 0 while learner.kl_place is "none", got {self.learner.kl_coef}; '
                 'set learner.kl_place to "reward" or "loss"'
+            )
+        if self.learner.kl_place == "none" and self.learner.kl_target is not None:
+            raise BadSetting(
+                f'learner.kl_target: expected none while learner.kl_place is "none", got {self.learner.kl_target}; '
+                'set learner.kl_place to "reward" or "loss", and learner.kl_coef to the first coefficient'
+            )
+        if self.learner.shared_trunk and (self.learner.critic_from or self.learner.critic_num_layers):
+            raise BadSetting(
+                "learner.shared_trunk: expected no trunk of the critic's own beside it, got "
+                f"learner.critic_from={self.learner.critic_from!r} and "
+                f"learner.critic_num_layers={self.learner.critic_num_layers}; drop one or the other"
+            )
+        if not self.learner.has_critic and self.learner.critic_warmup_iterations:
+            raise BadSetting(
+                f"learner.critic_warmup_iterations: expected 0 with learner.algorithm="
+                f'"{self.learner.algorithm}", which has no critic, got {self.learner.critic_warmup_iterations}'
             )
         if not self.learner.has_critic and self.learner.truncation == "bootstrap":
             raise BadSetting(

@@ -37,6 +37,9 @@ _LISTS = frozenset({"value_by_position", "advantage_by_position"})
 TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
     {
         "reward_mean": Metric("1", "mean terminal reward of the iteration's rollouts, grader errors left out"),
+        "format_penalty_mean": Metric("1", "mean penalty for an answer that is missing or cannot be read"),
+        "missing_stop_penalty_mean": Metric("1", "mean penalty for a stop token that was never sampled"),
+        "overlong_penalty_mean": Metric("1", "mean soft penalty for the last tokens of the budget"),
         "accuracy": Metric("1", "share of graded rollouts whose verdict is correct, at the sampling temperature"),
         "truncated_share": Metric("1", "share of rollouts that ran out of token budget"),
         "no_answer_share": Metric("1", "share of rollouts that state no final answer"),
@@ -47,12 +50,16 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "length_mean_tokens": Metric("tokens", "mean completion length, stop token included"),
         "length_terminated_mean_tokens": Metric("tokens", "mean length of the completions that sampled a stop token"),
+        "length_correct_mean_tokens": Metric("tokens", "mean length of the completions that are correct"),
+        "length_incorrect_mean_tokens": Metric("tokens", "mean length of the completions that are not"),
         "length_p95_tokens": Metric("tokens", "95th percentile of completion length"),
         "behaviour_kl": Metric("nats", "estimate of KL(behaviour || old policy) per token: sampler against learner"),
         "behaviour_logratio_max": Metric("nats", "largest |old_logprobs - behaviour_logprobs| of any token"),
+        "stale_share": Metric("1", "share of rollouts that an earlier policy than the present one sampled"),
         "importance_weight_mean": Metric("1", "mean truncated importance weight old / behaviour; 1 when engines agree"),
         "importance_weight_capped_share": Metric("1", "share of tokens whose importance weight was truncated"),
         "policy_loss": Metric("1", "clipped policy loss, mean over the iteration's minibatches"),
+        "positive_nll": Metric("nats", "negative log-likelihood per token of the correct completions, as a loss"),
         "value_loss": Metric("1", "value loss, mean over the iteration's minibatches"),
         "entropy": Metric("nats", "mean entropy of the policy's next-token distribution at the sampled positions"),
         "approx_kl": Metric(
@@ -60,6 +67,8 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         ),
         "clip_share_high": Metric("1", "share of tokens with a positive advantage clipped at 1 + clip_high"),
         "clip_share_low": Metric("1", "share of tokens with a negative advantage clipped at 1 - clip_low"),
+        "clip_share_dual": Metric("1", "share of tokens whose loss the dual clip bounded"),
+        "value_clip_share": Metric("1", "share of tokens whose value gradient the value clip cut"),
         "ratio_max": Metric("1", "largest probability ratio new / old of any token"),
         "ref_kl": Metric("nats", "estimate of KL(policy || reference) per token"),
         "kl_coef": Metric("1", "weight of the reference KL in the reward or the loss"),
@@ -85,7 +94,9 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "generate_s": Metric("s", "wall time of sampling"),
         "grade_s": Metric("s", "wall time of grading that sampling did not hide"),
         "learn_s": Metric("s", "wall time of values, advantages and updates"),
-        "other_s": Metric("s", "wall time of the rest of the iteration: choosing problems, statistics; without checkpoints"),
+        "other_s": Metric(
+            "s", "wall time of the rest of the iteration: choosing problems, statistics; without checkpoints"
+        ),
         "tokens_per_s": Metric("tokens/s", "completion tokens sampled over generate_s"),
         "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
         "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),

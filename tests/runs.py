@@ -11,7 +11,9 @@ import torch
 from graders.verdict import Status, Verdict
 from mathppo.config import Config, LearnerSettings, ModelSettings, load_config
 from mathppo.learner import models
+from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
+from mathppo.learner.opening import start_critic
 from mathppo.records import FinishReason, Rollout, ScoredRollout
 
 VOCABULARY = 13
@@ -44,18 +46,28 @@ def tiny_config(*overrides: tuple[str, str]) -> Config:
 
 
 def tiny_learner(*, seed: int = 0, temperature: float = 1.0, **settings: object) -> Learner:
-    """A learner whose critic has a head that is not zero, so that values matter."""
-    config = LearnerSettings(**{"minibatches": 1, "lr_schedule": "constant", **settings})  # type: ignore[arg-type]
+    """A learner whose critic has a head that is not zero, so that values matter.
+
+    Tests learn from the same made-up rollouts at every step, so that `stale_anchor` is off unless they ask.
+    """
+    defaults = {"minibatches": 1, "lr_schedule": "constant", "stale_anchor": "old"}
+    config = LearnerSettings(**{**defaults, **settings})  # type: ignore[arg-type]
     shape = ModelSettings(hidden_size=32, num_layers=2, num_heads=2, intermediate_size=48, initializer_range=0.3)
     policy = models.build_policy(shape, vocab_size=VOCABULARY, bos_id=1, eos_id=2, pad_id=0, seed=seed)
-    critic = models.build_critic(policy) if config.has_critic else None
+    critic = start_critic(policy, config) if config.has_critic else None
     if critic is not None:
-        for name, parameter in critic.named_parameters():
-            if name.startswith("score"):
-                torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(seed + 1))
-    return Learner(policy, critic, models.build_policy(
-        shape, vocab_size=VOCABULARY, bos_id=1, eos_id=2, pad_id=0, seed=seed + 2
-    ) if config.kl_place != "none" else None, config, temperature=temperature)  # fmt: skip
+        generator = torch.Generator().manual_seed(seed + 1)
+        for parameter in models.head_of(critic).parameters():
+            torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+    reference = None
+    if config.kl_place != "none":
+        reference = models.build_policy(shape, vocab_size=VOCABULARY, bos_id=1, eos_id=2, pad_id=0, seed=seed + 2)
+    return Learner(policy, critic, reference, config, temperature=temperature, max_completion_tokens=12)
+
+
+def old_logprobs(experience: Experience) -> torch.Tensor:
+    assert experience.old is not None
+    return experience.old.logprobs
 
 
 def tiny_rollouts(count: int, *, seed: int = 0, samples: int = 1) -> list[ScoredRollout]:
@@ -84,6 +96,7 @@ def scored_rollout(
     sample_index: int = 0,
     status: Status | None = None,
     behaviour_logprob: float = -1.0,
+    policy_step: int = 0,
     seed: int = 7,
 ) -> ScoredRollout:
     status = status or (Status.ERROR if reward is None else Status.CORRECT if reward > 0 else Status.INCORRECT)
@@ -95,7 +108,7 @@ def scored_rollout(
         completion="text",
         behaviour_logprobs=[behaviour_logprob] * len(completion_ids),
         finish_reason=FinishReason.LENGTH if truncated else FinishReason.STOP,
-        policy_step=0,
+        policy_step=policy_step,
         seed=seed,
     )
     verdict = Verdict(status=status, answer=None, grader="test", method="test", detail="", duration_s=0.0)

@@ -14,6 +14,7 @@ Touches: checkpoint folders.
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from torch.optim import Optimizer
 
 from mathppo import store
 from mathppo.errors import BadCheckpoint
+from mathppo.learner.sharding import like
 from mathppo.records import Record
 
 HEADER = "checkpoint.json"
@@ -36,10 +38,12 @@ class CheckpointHeader(Record, frozen=True, tag="checkpoint/1"):
     Args:
         step: number of updates that the weights have seen.
         sha256: of every other file, by its path within the folder.
+        numbers: what else a resumed run needs, by name, for instance the KL coefficient of the moment.
     """
 
     step: int
     sha256: dict[str, str]
+    numbers: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class Saveable(Protocol):
@@ -48,8 +52,32 @@ class Saveable(Protocol):
     def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> object: ...
 
 
+class Model(Protocol):
+    """A model that writes itself, and can be given its weights for that."""
+
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], /, *, state_dict: dict[str, Tensor] | None = None
+    ) -> object: ...
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model to save with weights that were gathered from its shards; None = as they lie in the model."""
+
+    model: Model
+    state: dict[str, Tensor] | None
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> None:
+        self.model.save_pretrained(save_directory, state_dict=self.state)
+
+
 def save_checkpoint(
-    path: Path, *, step: int, folders: Mapping[str, tuple[Saveable, ...]], optimizers: Mapping[str, Tensor]
+    path: Path,
+    *,
+    step: int,
+    folders: Mapping[str, tuple[Saveable, ...]],
+    optimizers: Mapping[str, Tensor],
+    numbers: Mapping[str, float] | None = None,
 ) -> None:
     """Write a checkpoint aside, flush it, and give it its name; an older one of that name is replaced.
 
@@ -58,6 +86,7 @@ def save_checkpoint(
         step: number of updates seen.
         folders: what to save in which sub-folder, for instance `{"policy": (model, tokenizer)}`.
         optimizers: flat optimizer state.
+        numbers: what else a resumed run needs.
     """
     aside = path.with_name(f".{path.name}.partial")
     store.remove_folder(aside)
@@ -68,7 +97,8 @@ def save_checkpoint(
     if optimizers:
         save_file({name: tensor.contiguous() for name, tensor in optimizers.items()}, aside / OPTIMIZERS)
     files = sorted(file for file in aside.rglob("*") if file.is_file())
-    header = CheckpointHeader(step=step, sha256={str(file.relative_to(aside)): _flush_and_hash(file) for file in files})
+    sha256 = {str(file.relative_to(aside)): _flush_and_hash(file) for file in files}
+    header = CheckpointHeader(step=step, sha256=sha256, numbers=dict(numbers or {}))
     store.write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
     store.remove_folder(path)
     os.rename(aside, path)
@@ -145,7 +175,7 @@ def restore_optimizer(
                     f"{'none' if value is None else tuple(value.shape)}; it belongs to another model"
                 )
         optimizer.state[parameter] = {  # type: ignore[index]
-            moment: value.to(parameter.device if moment != "step" else "cpu")
+            moment: value if moment == "step" else like(value, parameter)
             for moment, value in state.items()
             if value is not None
         }

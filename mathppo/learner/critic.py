@@ -1,49 +1,93 @@
-"""Fitting the critic: one accumulated gradient, and pretraining before the first policy update.
+"""Fitting the critic: one accumulated gradient, passes of the critic alone, and pretraining before the first update.
 
 Touches: nothing but the critic and optimizer it is given.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
-from mathppo.learner import diagnostics, models
-from mathppo.learner.experience import by_rows, row_chunks
+from mathppo.learner import diagnostics, forward, models
+from mathppo.learner.forward import Compute
 from mathppo.learner.models import PreTrainedModel
+from mathppo.learner.optimization import CRITIC, Optimizers
+from mathppo.learner.passes import Passes, without_loss
 from mathppo.metrics import MetricRow
 from mathppo.ppo import estimators, gae, losses
 
 
-def critic_backward(
-    critic: PreTrainedModel,
+@dataclass(frozen=True)
+class CriticFit:
+    """What fitting the critic alone works with.
+
+    Args:
+        critic: whose weights are trained; of one with a shared trunk, its head only.
+        optimizers: those of the learner.
+        settings: of the learner.
+        passes: how rows are divided.
+        compute: how a pass is computed.
+    """
+
+    critic: PreTrainedModel
+    optimizers: Optimizers
+    settings: LearnerSettings
+    passes: Passes
+    compute: Compute
+
+    def step(
+        self,
+        batch: Batch,
+        returns: Float[Tensor, "B T"],
+        old_values: Float[Tensor, "B T"] | None = None,
+        *,
+        clip: float | None = None,
+    ) -> losses.Stats | None:
+        """Take one optimizer step on some rows; None where there was nothing to learn or no finite gradient."""
+        num_tokens = batch.loss_mask.sum()
+        if num_tokens == 0:
+            return None
+        parts = []
+        for index, counts in self.passes.deal(batch):
+            rows = self.passes.narrow(batch.rows(index) if counts else without_loss(batch.rows(index)))
+            targets, anchor = (
+                x[index][:, : rows.completion_width].to(rows.ids.device)
+                for x in (returns, returns if old_values is None else old_values)
+            )
+            loss, stats = value_loss(self._values(rows), rows, targets, anchor, num_tokens=num_tokens, clip=clip)
+            self.passes.ranks.scaled(loss).backward()
+            parts.append(stats)
+        norms = self.optimizers.step([CRITIC])
+        return None if norms is None else self.passes.ranks.add_stats(losses.add_stats(parts)) | norms
+
+    def _values(self, rows: Batch) -> Float[Tensor, "B T"]:
+        if not self.settings.shared_trunk:
+            return forward.completion_values(self.critic, rows, compute=self.compute)[0]
+        # The trunk is the policy's: what trains the critic alone must not move it.
+        with torch.no_grad():
+            hidden = forward.hidden_states(self.critic, rows, compute=self.compute)
+        return forward.values_of_states(models.head_of(self.critic), hidden, rows)[0]
+
+
+def value_loss(
+    values: Float[Tensor, "B T"],
     batch: Batch,
     returns: Float[Tensor, "B T"],
+    old_values: Float[Tensor, "B T"],
     *,
     num_tokens: Tensor,
-    old_values: Float[Tensor, "B T"] | None = None,
-    clip: float | None = None,
-) -> losses.Stats:
-    """Accumulate the critic's gradient on some rows; `old_values` are read where `clip` is set."""
-    values, _ = models.completion_values(critic, batch)
-    anchor = returns if old_values is None else old_values
-    loss, stats = losses.value_loss(values, anchor, returns, batch.loss_mask, clip=clip, denominator=num_tokens)
-    loss.backward()
-    return {"value_loss": loss.detach(), "value_clip_share": stats["value_clip_share"]}
+    clip: float | None,
+) -> tuple[Float[Tensor, ""], losses.Stats]:
+    """Give the critic's loss on some rows of a step, and its statistics; `old_values` count where `clip` is set."""
+    loss, stats = losses.value_loss(values, old_values, returns, batch.loss_mask, clip=clip, denominator=num_tokens)
+    return loss, {"value_loss": loss.detach(), "value_clip_share": stats["value_clip_share"]}
 
 
-def fit_critic(
-    critic: PreTrainedModel,
-    optimizer: torch.optim.Optimizer,
-    train: Batch,
-    held_out: Batch,
-    settings: LearnerSettings,
-    *,
-    seed: int,
-) -> Iterator[MetricRow]:
+def fit_critic(fit: CriticFit, train: Batch, held_out: Batch, *, seed: int) -> Iterator[MetricRow]:
     """Fit the critic to the outcomes of a frozen policy's rollouts; yield what each epoch measured.
 
     Explained variance is that of the held-out rollouts' Monte-Carlo outcomes, never of a target that contains V. It
@@ -52,24 +96,17 @@ def fit_critic(
     Source: Yuan et al. 2025, "What's Behind PPO's Collapse in Long-CoT? Value Optimization Holds the Secret" (VC-PPO),
     section 3.1.
     """
-    size = settings.micro_batch_size
+    settings = fit.settings
     rewards = gae.token_rewards(train.outcome, train.completion_mask)
     returns = estimators.discounted_returns(rewards, train.completion_mask, gamma=settings.gamma)
     order = torch.Generator().manual_seed(seed)
     num_steps = max(1, round(train.num_rows / settings.critic_pretraining_batch_size))
-    for group in optimizer.param_groups:
+    for group in fit.optimizers.by_name[CRITIC].param_groups:
         group["lr"] = settings.critic_lr
     for _ in range(settings.critic_pretraining_epochs):
-        parts = []
-        for index in torch.randperm(train.num_rows, generator=order).tensor_split(num_steps):
-            num_tokens = train.loss_mask[index].sum().clamp(min=1)
-            chunks = [index[chunk] for chunk in row_chunks(train.lengths[index], size)]
-            stats = [
-                critic_backward(critic, train.rows(chunk), returns[chunk], num_tokens=num_tokens) for chunk in chunks
-            ]
-            norm = nn.utils.clip_grad_norm_(critic.parameters(), settings.max_grad_norm)
-            optimizer.step()
-            optimizer.zero_grad()
-            parts.append(losses.add_stats(stats) | {"critic_grad_norm": norm})
-        values, _ = by_rows(lambda rows: models.completion_values(critic, rows), held_out, size)
-        yield diagnostics.of_critic(parts, values, held_out)
+        minibatches = torch.randperm(train.num_rows, generator=order).tensor_split(num_steps)
+        parts = [fit.step(train.rows(index), returns[index]) for index in minibatches]
+        values, _ = fit.passes.run(
+            lambda rows: forward.completion_values(fit.critic, rows, compute=fit.compute), held_out
+        )
+        yield diagnostics.of_critic([part for part in parts if part is not None], values, held_out)

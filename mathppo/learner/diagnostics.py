@@ -14,20 +14,30 @@ from torch import Tensor
 
 from graders.verdict import Status
 from mathppo.batch import Batch
-from mathppo.config import LearnerSettings
-from mathppo.learner.experience import Experience
+from mathppo.config import LearnerSettings, RewardSettings
+from mathppo.learner.experience import Experience, PolicyView
 from mathppo.metrics import NUM_POSITIONS, MetricRow
 from mathppo.ppo import kl, losses
 from mathppo.ppo.estimators import explained_variance
 from mathppo.records import ScoredRollout
+from mathppo.reward import penalties_of
 
 
-def of_rollouts(scored: Sequence[ScoredRollout]) -> MetricRow:
-    """Rewards, verdicts and lengths of an iteration's rollouts; at least one."""
+def of_rollouts(
+    scored: Sequence[ScoredRollout], settings: RewardSettings | None = None, *, overlong_budget_tokens: int = 0
+) -> MetricRow:
+    """Rewards, penalties, verdicts and lengths of an iteration's rollouts; at least one.
+
+    Args:
+        scored: the rollouts.
+        settings: of the reward, for the penalties that are switched on; None = leave them out.
+        overlong_budget_tokens: as `reward_of` was given it.
+    """
     rewards = [item.reward for item in scored if item.reward is not None]
     graded = [item for item in scored if item.verdict.status is not Status.ERROR]
     lengths = torch.tensor([float(len(item.rollout.completion_ids)) for item in scored])
     terminated = torch.tensor([item.rollout.terminated for item in scored])
+    correct = torch.tensor([item.verdict.correct for item in scored])
 
     def share(status: Status) -> float:
         return sum(item.verdict.status is status for item in scored) / len(scored)
@@ -42,34 +52,43 @@ def of_rollouts(scored: Sequence[ScoredRollout]) -> MetricRow:
         "grader_error_share": share(Status.ERROR),
         "length_mean_tokens": lengths.mean().item(),
         "length_terminated_mean_tokens": lengths[terminated].mean().item(),
+        "length_correct_mean_tokens": lengths[correct].mean().item(),
+        "length_incorrect_mean_tokens": lengths[~correct].mean().item(),
         "length_p95_tokens": lengths.quantile(0.95, interpolation="higher").item(),
         "num_tokens": lengths.sum().item(),
         "num_rollouts_dropped": float(len(scored) - len(rewards)),
     }
+    if settings is not None and graded:
+        penalties = [
+            penalties_of(item.verdict, item.rollout, settings, overlong_budget_tokens=overlong_budget_tokens)
+            for item in graded
+        ]
+        row |= {f"{name}_mean": _mean([terms[name] for terms in penalties]) for name in penalties[0]}
     return _with_a_value(row)
 
 
-def of_experience(experience: Experience, settings: LearnerSettings) -> MetricRow:
+def of_experience(experience: Experience, old: PolicyView, settings: LearnerSettings, *, kl_coef: float) -> MetricRow:
     """What is known before the first optimizer step: sampler mismatch, advantages, values, entropy, reference KL."""
     mask = experience.batch.loss_mask
-    log_ratio = (experience.old_logprobs - experience.batch.behaviour_logprobs)[mask]
-    weights, advantages = experience.weights[mask], experience.raw_advantages[mask]
+    log_ratio = (old.logprobs - experience.batch.behaviour_logprobs)[mask]
+    advantages = experience.raw_advantages[mask]
     row: dict[str, float | list[float]] = {
         # k3 of samples from the behaviour policy: an estimate of KL(behaviour || old policy).
         "behaviour_kl": kl.exp_excess(log_ratio).mean().item(),
         "behaviour_logratio_max": log_ratio.abs().max().item() if len(log_ratio) else math.nan,
-        "importance_weight_mean": weights.mean().item(),
-        "importance_weight_capped_share": (log_ratio.exp() > settings.importance_cap).float().mean().item(),
-        "entropy": experience.entropies[mask].mean().item(),
+        "stale_share": (experience.batch.policy_step < experience.step).float().mean().item(),
+        "entropy": old.entropies[mask].mean().item(),
         "advantage_mean": advantages.mean().item(),
         "advantage_std": advantages.std(correction=0).item(),
         "return_mean": experience.returns[mask].mean().item(),
         "return_std": experience.returns[mask].std(correction=0).item(),
         "advantage_by_position": by_position(experience.raw_advantages, mask),
     }
+    if settings.importance != "off":
+        row |= _of_weights(old, experience.batch, settings)
     if experience.ref_logprobs is not None:
-        difference = (experience.old_logprobs - experience.ref_logprobs)[mask]
-        row |= {"ref_kl": kl.exp_excess(-difference).mean().item(), "kl_coef": settings.kl_coef}
+        difference = (old.logprobs - experience.ref_logprobs)[mask]
+        row |= {"ref_kl": kl.exp_excess(-difference).mean().item(), "kl_coef": kl_coef}
     if settings.has_critic:
         row |= {
             "value_mean": experience.values[mask].mean().item(),
@@ -85,8 +104,8 @@ def of_update(
 ) -> MetricRow:
     """Means over the minibatches that took a step; maxima over the maxima."""
     names = [
-        "policy_loss", "value_loss", "approx_kl", "clip_share_high", "clip_share_low",
-        "ratio_max", "policy_grad_norm", "critic_grad_norm",
+        "policy_loss", "positive_nll", "value_loss", "approx_kl", "clip_share_high", "clip_share_low",
+        "clip_share_dual", "value_clip_share", "ratio_max", "policy_grad_norm", "critic_grad_norm",
     ]  # fmt: skip
     row = {"num_updates_skipped": float(num_skipped), "stopped_early": float(stopped_early), **lr}
     for name in names:
@@ -99,7 +118,8 @@ def of_update(
 def of_critic(parts: Sequence[losses.Stats], values: Float[Tensor, "B T"], held_out: Batch) -> MetricRow:
     """An epoch of critic pretraining: its mean loss, and what the critic knows of held-out outcomes."""
     row = {
-        name: torch.stack([part[name] for part in parts]).mean().item() for name in ("value_loss", "critic_grad_norm")
+        name: torch.stack([part[name] for part in parts]).mean().item() if parts else math.nan
+        for name in ("value_loss", "critic_grad_norm")
     }
     return _with_a_value(row | {"explained_variance_outcome": _outcome_variance(values, held_out)})
 
@@ -114,6 +134,17 @@ def by_position(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> list[floa
     for total, count in zip(sums.tolist(), counts.tolist(), strict=True):
         means.append(total / count if count else (means[-1] if means else 0.0))
     return means
+
+
+def _of_weights(old: PolicyView, batch: Batch, settings: LearnerSettings) -> dict[str, float]:
+    mask = batch.loss_mask
+    log_ratio = torch.where(mask, old.logprobs - batch.behaviour_logprobs, 0.0)
+    if settings.importance == "sequence":
+        log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
+    return {
+        "importance_weight_mean": old.weights[mask].mean().item(),
+        "importance_weight_capped_share": (log_ratio[mask].exp() > settings.importance_cap).float().mean().item(),
+    }
 
 
 def _outcome_variance(values: Float[Tensor, "B T"], batch: Batch) -> float:

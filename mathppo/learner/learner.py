@@ -1,43 +1,52 @@
-"""The only holder of trainable state: policy, critic, their optimizers, and the step.
+"""The only holder of trainable state: policy, critic, their optimizers, the KL coefficient, and the step.
 
 `update` follows one iteration's rollouts from the batch to the optimizer step; the maths is in `mathppo.ppo`, what it
-compares with in `experience.py`. Nothing random is kept: the order of rows derives from the seed that the caller gives.
+compares with in `experience.py`, the loss in `objective.py`. Nothing random is kept: the order of rows derives from the
+seed that the caller gives.
 
 Touches: nothing but its own models; checkpoints through `checkpoint.py`.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
-from mathppo.errors import BadCheckpoint, BrokenInvariant
-from mathppo.learner import checkpoint, diagnostics, models
-from mathppo.learner.critic import critic_backward, fit_critic
-from mathppo.learner.experience import Experience, build_experience, by_rows, row_chunks
+from mathppo.errors import BrokenInvariant
+from mathppo.learner import checkpoint, diagnostics, forward, models, objective
+from mathppo.learner.critic import CriticFit, fit_critic, value_loss
+from mathppo.learner.experience import Experience, PolicyView, build_experience, put_together, view_policy
 from mathppo.learner.models import PreTrainedModel
+from mathppo.learner.objective import Counts
+from mathppo.learner.optimization import CRITIC, POLICY, Optimizers
+from mathppo.learner.passes import Passes, choose_device, without_loss
+from mathppo.learner.sharding import ALONE, Ranks, whole_state
 from mathppo.metrics import MetricRow
-from mathppo.ppo import kl, losses, masked
+from mathppo.ppo import kl, losses
 
-RATIO_TOLERANCE = 1e-3
-"""Nats by which float32 log-probabilities of unchanged weights may differ between two ways of batching them."""
+Seen = list[tuple[Int[Tensor, " N"], PolicyView]]
+"""What the policy made of some rows, by their index."""
 
 
 class Learner:
     """Actor, critic and optimizers.
 
     Args:
-        policy: the actor; its weights are trained in place.
+        policy: the actor; its weights are trained in place, as float32.
         critic: predicts the outcome at each step; None for critic-free algorithms.
         reference: frozen policy that a KL term refers to; None where the settings take none.
         settings: of the learner.
         temperature: the sampler's; log-probabilities are those of softmax(logits / temperature).
+        max_completion_tokens: the sampler's budget; needed for `aggregation = "constant_length"`.
         step: number of updates that the policy has seen.
+        ranks: the processes that share the work.
+
+    Raises:
+        BadSetting: settings that these models or ranks cannot serve.
     """
 
     def __init__(
@@ -48,158 +57,215 @@ class Learner:
         settings: LearnerSettings,
         *,
         temperature: float,
+        max_completion_tokens: int | None = None,
         step: int = 0,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.policy, self.critic, self.reference = policy.eval(), critic, reference
+        device = choose_device(settings)
+        for model in (policy, critic, reference):
+            if model is not None:
+                # Masters in float32: AdamW's small steps would vanish in a bfloat16 weight's rounding.
+                nn.Module.to(model, device=device, dtype=torch.float32).eval()
+        self.policy, self.critic, self.reference = policy, critic, reference
         self.settings, self.temperature, self.step = settings, temperature, step
-        self._skipped_in_a_row = 0
-        self._optimizers = {name: _adamw(model, settings) for name, model in self._models().items()}
+        self.max_completion_tokens, self.kl_coef = max_completion_tokens, settings.kl_coef
+        self.compute = forward.choose_compute(policy, settings)
+        shares_trunk = settings.shared_trunk and critic is not None
+        forward.require_fit(policy, self.compute, shares_trunk=shares_trunk, num_ranks=ranks.size)
+        for model in self.models.values():
+            if settings.activation_checkpointing:
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            ranks.shard(model)
+        if reference is not None:
+            ranks.shard(reference)
+        self.passes = Passes(settings.micro_batch_size, settings.micro_batch_tokens, device, ranks)
+        self.optimizers = Optimizers(self.models, settings)
+        self._fit = None if critic is None else CriticFit(critic, self.optimizers, settings, self.passes, self.compute)
 
-    def _models(self) -> dict[str, PreTrainedModel]:
-        return {"policy": self.policy} | ({} if self.critic is None else {"critic": self.critic})
+    @property
+    def models(self) -> dict[str, PreTrainedModel]:
+        return {POLICY: self.policy} | ({} if self.critic is None else {CRITIC: self.critic})
 
-    def experience(self, batch: Batch) -> Experience:
-        """Run the frozen forward passes over a batch; see `build_experience`."""
-        size = self.settings.micro_batch_size
-        old_logprobs, entropies = by_rows(self._logprobs_of(self.policy), batch, size)
-        if self.critic is None:
-            values, final_values = torch.zeros_like(old_logprobs), torch.zeros_like(batch.outcome)
+    def experience(self, batch: Batch, *, skip_old: bool = False) -> Experience:
+        """Run the frozen forward passes over a batch; see `build_experience`.
+
+        Args:
+            batch: scored rollouts, on the CPU.
+            skip_old: where `makes_own_view`, leave the policy's view to the forward pass of the update's only step.
+        """
+        old = None
+        if not (skip_old and self.makes_own_view):
+            logprobs, entropies = self.passes.run(lambda rows: self._logprobs(self.policy, rows), batch)
+            old = view_policy(logprobs, entropies, batch, step=self.step, settings=self.settings)
+        critic, reference = self.critic, self.reference
+        if critic is None:
+            values, final_values = torch.zeros(batch.completion_mask.shape), torch.zeros_like(batch.outcome)
         else:
-            critic = self.critic
-            values, final_values = by_rows(lambda rows: models.completion_values(critic, rows), batch, size)
+            values, final_values = self.passes.run(
+                lambda rows: forward.completion_values(critic, rows, compute=self.compute), batch
+            )
         ref_logprobs = None
-        if self.reference is not None:
-            ref_logprobs, _ = by_rows(self._logprobs_of(self.reference), batch, size)
+        if reference is not None:
+            ref_logprobs, _ = self.passes.run(lambda rows: self._logprobs(reference, rows), batch)
         return build_experience(
             batch,
-            old_logprobs=old_logprobs,
-            entropies=entropies,
+            step=self.step,
+            old=old,
             values=values,
             final_values=final_values,
             ref_logprobs=ref_logprobs,
+            kl_coef=self.kl_coef,
             settings=self.settings,
         )
 
-    def _logprobs_of(self, model: PreTrainedModel) -> Callable[[Batch], tuple[Tensor, Tensor]]:
-        return lambda rows: models.completion_logprobs(model, rows, temperature=self.temperature)
+    @property
+    def makes_own_view(self) -> bool:
+        """Whether the next update takes one step only, whose own forward pass can give `old_logprobs`."""
+        return self.settings.takes_one_step and self._trains_policy
+
+    @property
+    def _trains_policy(self) -> bool:
+        return self.step >= self.settings.critic_warmup_iterations
+
+    def _logprobs(self, model: PreTrainedModel, rows: Batch, *, with_entropy: bool = True) -> tuple[Tensor, Tensor]:
+        return forward.completion_logprobs(
+            model, rows, temperature=self.temperature, with_entropy=with_entropy, compute=self.compute
+        )
 
     def update(self, experience: Experience, *, progress: float, seed: int) -> MetricRow:
         """Take an iteration's optimizer steps and give what was measured.
 
         Args:
             experience: from `experience`, with the weights as they are now.
-            progress: share of the run that is done, in [0, 1); the learning-rate schedule's argument.
+            progress: share of the run that is done, in [0, 1]; the learning-rate schedule's argument.
             seed: of the order of rows; one per iteration.
 
         Raises:
             BrokenInvariant: the first ratio is not 1, or gradients stayed non-finite.
         """
-        self._set_lr(progress)
-        parts: list[losses.Stats] = []
-        num_skipped, stopped_early = 0, False
-        for number, index in enumerate(self._minibatches(experience.batch, seed)):
-            stats = self._minibatch(experience.rows(index), is_first=number == 0)
-            if stats is None:
-                num_skipped += 1
-                continue
+        self.optimizers.set_lr(progress)
+        order = torch.Generator().manual_seed(seed)
+        parts: list[losses.Stats | None] = []
+        seen: Seen = []
+        stopped_early = False
+        for index in self._minibatches(experience.batch, order, self.settings.epochs):
+            stats, view = self._minibatch(experience.rows(index), is_first=not parts)
             parts.append(stats)
-            stopped_early = self.settings.target_kl is not None and stats["approx_kl"].item() > self.settings.target_kl
+            seen += [(index[rows], part) for rows, part in view]
+            stopped_early = stats is not None and self._is_too_far(stats)
             if stopped_early:
                 break
+        num_skipped = parts.count(None) + self._extra_critic_epochs(experience, order)
+        old = experience.old or put_together(seen, experience.values)
+        row = diagnostics.of_experience(experience, old, self.settings, kl_coef=self.kl_coef)
         self.step += 1
-        measured = diagnostics.of_update(parts, num_skipped=num_skipped, stopped_early=stopped_early, lr=self._lr())
-        return {**diagnostics.of_experience(experience, self.settings), **measured}
+        self._adapt_kl(row, experience.batch.num_rows)
+        done = [part for part in parts if part is not None]
+        lr = self.optimizers.lr
+        return {**row, **diagnostics.of_update(done, num_skipped=num_skipped, stopped_early=stopped_early, lr=lr)}
 
-    def _minibatches(self, batch: Batch, seed: int) -> Iterator[Int[Tensor, " N"]]:
-        order = torch.Generator().manual_seed(seed)
-        for _ in range(self.settings.epochs):
+    def _is_too_far(self, stats: losses.Stats) -> bool:
+        limit = self.settings.target_kl
+        return limit is not None and "approx_kl" in stats and stats["approx_kl"].item() > limit
+
+    def _extra_critic_epochs(self, experience: Experience, order: torch.Generator) -> int:
+        """Train the critic alone on the same rollouts; give the number of steps that were not taken.
+
+        Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 2: the value function bears more reuse of a sample
+        than the policy does.
+        """
+        num_skipped = 0
+        for index in self._minibatches(experience.batch, order, self.settings.critic_extra_epochs):
+            num_skipped += self._critic_step(experience.rows(index)) is None
+        return num_skipped
+
+    def _critic_step(self, minibatch: Experience) -> losses.Stats | None:
+        if self._fit is None:
+            return None
+        return self._fit.step(minibatch.batch, minibatch.returns, minibatch.values, clip=self.settings.value_clip)
+
+    def _minibatches(self, batch: Batch, order: torch.Generator, epochs: int) -> Iterator[Int[Tensor, " N"]]:
+        for _ in range(epochs):
             yield from torch.randperm(batch.num_rows, generator=order).tensor_split(self.settings.minibatches)
 
-    def _minibatch(self, minibatch: Experience, *, is_first: bool) -> losses.Stats | None:
-        """Take one optimizer step; None where there was nothing to learn or the gradient was not finite."""
-        num_tokens = minibatch.batch.loss_mask.sum()
-        if num_tokens == 0:
-            return None
-        stats = self.accumulate(minibatch, num_tokens, is_first=is_first)
-        norms = self._step_optimizers()
-        return None if norms is None else stats | norms
+    def _minibatch(self, minibatch: Experience, *, is_first: bool) -> tuple[losses.Stats | None, Seen]:
+        """Take one optimizer step; no statistics where there was nothing to learn or the gradient was not finite."""
+        if not self._trains_policy:
+            return self._critic_step(minibatch), []
+        counts = self.count(minibatch.batch)
+        if counts.num_tokens == 0:
+            return None, []
+        stats, seen = self.accumulate(minibatch, counts, is_first=is_first)
+        norms = self.optimizers.step(self.models)
+        return (None if norms is None else stats | norms), seen
 
-    def accumulate(self, minibatch: Experience, num_tokens: Tensor, *, is_first: bool = False) -> losses.Stats:
-        """Add a minibatch's gradients to the models', micro-batch by micro-batch.
+    def count(self, batch: Batch) -> Counts:
+        """Count the rows of one optimizer step; see `objective.count`."""
+        return objective.count(batch, self.settings, max_completion_tokens=self.max_completion_tokens)
 
-        Every mean is a sum divided by `num_tokens`, the trained tokens of the whole optimizer step, known before the
-        first backward, so that the split into micro-batches changes nothing.
+    def accumulate(self, minibatch: Experience, counts: Counts, *, is_first: bool = False) -> tuple[losses.Stats, Seen]:
+        """Add a minibatch's gradients to the models', pass by pass.
+
+        Every mean is a sum divided by a count of the whole optimizer step, known before the first backward, so that the
+        split into passes and over ranks changes nothing.
 
         Args:
             minibatch: rows of an experience.
-            num_tokens: True positions of the `loss_mask` of all rows that go into the optimizer step.
+            counts: of all rows that go into the optimizer step.
             is_first: nothing has been stepped since the experience was built: the ratio must be 1.
 
+        Returns:
+            The step's statistics, and what the policy made of this rank's rows before it.
+
         Raises:
-            BrokenInvariant: it is not.
+            BrokenInvariant: the ratio is not 1.
         """
-        parts = []
-        for index in row_chunks(minibatch.batch.lengths, self.settings.micro_batch_size):
+        parts, seen = [], []
+        for index, is_own in self.passes.deal(minibatch.batch):
             rows = minibatch.rows(index)
-            stats = self._policy_backward(rows, num_tokens)
-            if is_first:
-                _require_unchanged(stats, num_rows=rows.batch.num_rows)
-            if self.critic is not None:
-                stats |= critic_backward(
-                    self.critic,
-                    rows.batch,
-                    rows.returns,
-                    num_tokens=num_tokens,
-                    old_values=rows.values,
-                    clip=self.settings.value_clip,
-                )
+            rows = rows.on(self.passes.narrow(rows.batch if is_own else without_loss(rows.batch)))
+            stats, view = self._backward(rows, counts, is_first=is_first)
             parts.append(stats)
-        return losses.add_stats(parts)
+            seen += [(index, view)] if is_own else []
+        return self.passes.ranks.add_stats(losses.add_stats(parts)), seen
 
-    def _policy_backward(self, rows: Experience, num_tokens: Tensor) -> losses.Stats:
+    def _backward(self, rows: Experience, counts: Counts, *, is_first: bool) -> tuple[losses.Stats, PolicyView]:
+        """Add the gradients of one pass."""
+        settings, ranks = self.settings, self.passes.ranks
+        logprobs, entropies, values = self._forward(rows)
+        view = rows.old
+        if view is None:
+            view = view_policy(logprobs.detach(), entropies.detach(), rows.batch, step=rows.step, settings=settings)
+        elif is_first:
+            objective.require_unchanged(logprobs, view.logprobs, rows.batch, self.compute.dtype)
+        loss, stats = objective.policy_objective(
+            rows, view, logprobs, entropies, counts, settings, kl_coef=self.kl_coef
+        )
+        if self.critic is None:
+            ranks.scaled(loss).backward()
+            return stats, view
+        if values is None:
+            ranks.scaled(loss).backward()
+            loss = loss.new_zeros(())
+            values, _ = forward.completion_values(self.critic, rows.batch, compute=self.compute)
+        of_values, value_stats = value_loss(
+            values, rows.batch, rows.returns, rows.values, num_tokens=counts.num_tokens, clip=settings.value_clip
+        )
+        ranks.scaled(loss + of_values).backward()
+        return stats | value_stats, view
+
+    def _forward(self, rows: Experience) -> tuple[Tensor, Tensor, Float[Tensor, "B T"] | None]:
+        """Give log-probabilities, entropies and, where one pass of a shared trunk gives them too, values."""
         batch, settings = rows.batch, self.settings
-        logprobs, entropies = models.completion_logprobs(
-            self.policy, batch, temperature=self.temperature, with_entropy=settings.entropy_coef > 0
+        if self.critic is None or not settings.shared_trunk:
+            wanted = settings.entropy_coef > 0 or rows.old is None
+            return *self._logprobs(self.policy, batch, with_entropy=wanted), None
+        hidden = forward.hidden_states(self.policy, batch, compute=self.compute)
+        logprobs, entropies = forward.logprobs_of_states(
+            self.policy, hidden, batch, temperature=self.temperature, compute=self.compute
         )
-        loss, stats = losses.policy_loss(
-            logprobs,
-            rows.old_logprobs,
-            rows.advantages,
-            batch.loss_mask,
-            clip_low=settings.clip_low,
-            clip_high=settings.clip_high,
-            dual_clip=settings.dual_clip,
-            weights=rows.weights,
-            denominator=num_tokens,
-        )
-        stats["policy_loss"] = loss.detach()
-        if settings.entropy_coef > 0:
-            loss = loss - settings.entropy_coef * masked.masked_mean(entropies, batch.loss_mask, denominator=num_tokens)
-        if settings.kl_place == "loss" and rows.ref_logprobs is not None:
-            token_kl = kl.kl_estimate(logprobs, rows.ref_logprobs, settings.kl_kind)
-            loss = loss + settings.kl_coef * masked.masked_mean(token_kl, batch.loss_mask, denominator=num_tokens)
-        loss.backward()
-        return stats
-
-    def _step_optimizers(self) -> losses.Stats | None:
-        """Clip and step; a non-finite gradient is thrown away, and counted."""
-        norms = {
-            f"{name}_grad_norm": nn.utils.clip_grad_norm_(model.parameters(), self.settings.max_grad_norm)
-            for name, model in self._models().items()
-        }
-        is_finite = all(norm.isfinite() for norm in norms.values())
-        for optimizer in self._optimizers.values():
-            if is_finite:
-                optimizer.step()
-            optimizer.zero_grad()
-        self._skipped_in_a_row = 0 if is_finite else self._skipped_in_a_row + 1
-        if self._skipped_in_a_row >= self.settings.max_skipped_updates:
-            found = ", ".join(f"{name} = {norm.item():g}" for name, norm in norms.items())
-            raise BrokenInvariant(
-                f"learner: gradients were not finite {self._skipped_in_a_row} times in a row ({found}); lower "
-                "learner.lr or go back to an earlier checkpoint"
-            )
-        return norms if is_finite else None
+        states = forward.scale_gradient(hidden, settings.trunk_value_gradient)
+        return logprobs, entropies, forward.values_of_states(models.head_of(self.critic), states, batch)[0]
 
     def pretrain_critic(self, train: Batch, held_out: Batch, *, seed: int) -> Iterator[MetricRow]:
         """Fit the critic to the frozen policy's rollouts; see `critic.fit_critic`.
@@ -207,85 +273,42 @@ class Learner:
         Raises:
             BrokenInvariant: there is no critic.
         """
-        if self.critic is None:
+        if self._fit is None:
             raise BrokenInvariant(f"learner: {self.settings.algorithm} has no critic to pretrain")
-        return fit_critic(self.critic, self._optimizers["critic"], train, held_out, self.settings, seed=seed)
+        return fit_critic(self._fit, train, held_out, seed=seed)
 
-    def _set_lr(self, progress: float) -> None:
-        factor = 1.0 - progress if self.settings.lr_schedule == "linear" else 1.0
-        for name, optimizer in self._optimizers.items():
-            peak = self.settings.lr if name == "policy" else self.settings.critic_lr
-            for group in optimizer.param_groups:
-                group["lr"] = peak * factor
-
-    def _lr(self) -> dict[str, float]:
-        return {f"{name}_lr": float(optimizer.param_groups[0]["lr"]) for name, optimizer in self._optimizers.items()}
+    def _adapt_kl(self, row: MetricRow, num_rollouts: int) -> None:
+        observed, target = row.get("ref_kl"), self.settings.kl_target
+        if target is not None and isinstance(observed, float):
+            horizon = self.settings.kl_horizon
+            self.kl_coef = kl.adapt_coef(
+                self.kl_coef, observed, target=target, num_rollouts=min(num_rollouts, horizon), horizon=horizon
+            )
 
     def save(self, path: Path, tokenizer: checkpoint.Saveable) -> None:
-        """Write a checkpoint: policy with its tokenizer, critic, optimizer state, step."""
-        folders: dict[str, tuple[checkpoint.Saveable, ...]] = {"policy": (self.policy, tokenizer)}
-        if self.critic is not None:
-            folders["critic"] = (self.critic,)
-        tensors: dict[str, Tensor] = {}
-        for name, model in self._models().items():
-            tensors |= checkpoint.optimizer_tensors(name, dict(model.named_parameters()), self._optimizers[name])
-        checkpoint.save_checkpoint(path, step=self.step, folders=folders, optimizers=tensors)
+        """Write a checkpoint: policy with its tokenizer, critic, optimizer state, KL coefficient, step.
 
-    @classmethod
-    def load(cls, path: Path, settings: LearnerSettings, *, reference: Path, temperature: float) -> "Learner":
-        """Restore a learner from a checkpoint, exactly as it was saved.
+        All ranks gather their shards; the first one writes.
+        """
+        states = {name: None if self.passes.ranks.size == 1 else whole_state(m) for name, m in self.models.items()}
+        tensors = self.optimizers.tensors()
+        if self.passes.ranks.rank > 0:
+            return
+        folders: dict[str, tuple[checkpoint.Saveable, ...]] = {
+            name: (checkpoint.Weights(model, states[name]),) for name, model in self.models.items()
+        }
+        folders[POLICY] = (*folders[POLICY], tokenizer)
+        numbers = {"kl_coef": self.kl_coef, "skipped_in_a_row": float(self.optimizers.skipped_in_a_row)}
+        checkpoint.save_checkpoint(path, step=self.step, folders=folders, optimizers=tensors, numbers=numbers)
 
-        Args:
-            path: the checkpoint.
-            settings: of the learner.
-            reference: folder of the reference policy; read only where the settings take a KL.
-            temperature: the sampler's.
+    def restore(self, path: Path) -> None:
+        """Put optimizer states, KL coefficient and the count of skipped updates of a checkpoint back.
 
         Raises:
-            BadCheckpoint: missing, damaged, of another model, or without the critic that the algorithm needs.
+            BadCheckpoint: damaged, or of another model.
         """
-        step = checkpoint.verify_checkpoint(path).step
-        critic = None
-        if settings.has_critic:
-            if not (path / "critic").is_dir():
-                raise BadCheckpoint(
-                    f"{path}: expected a critic beside the policy for learner.algorithm={settings.algorithm!r}, found "
-                    "none; start from a checkpoint of that algorithm"
-                )
-            critic = models.load_critic(path / "critic")
-        learner = cls(
-            models.load_policy(path / "policy"),
-            critic,
-            load_reference(reference, settings),
-            settings,
-            temperature=temperature,
-            step=step,
-        )
-        tensors = checkpoint.load_optimizers(path)
-        for name, model in learner._models().items():
-            checkpoint.restore_optimizer(
-                name, dict(model.named_parameters()), learner._optimizers[name], tensors, where=path
-            )
-        return learner
-
-
-def load_reference(path: Path, settings: LearnerSettings) -> PreTrainedModel | None:
-    """Load the frozen reference policy, or None where the settings take no KL."""
-    return None if settings.kl_place == "none" else models.load_policy(path).requires_grad_(False)
-
-
-def _adamw(model: nn.Module, settings: LearnerSettings) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        model.parameters(), lr=settings.lr, betas=(0.9, 0.95), weight_decay=settings.weight_decay, fused=True
-    )
-
-
-def _require_unchanged(stats: Mapping[str, Tensor], *, num_rows: int) -> None:
-    """Before the first step of an update the policy is the old policy: ratio 1, KL 0, nothing clipped."""
-    worst = stats["log_ratio_abs_max"].item()
-    if math.isnan(worst) or worst > RATIO_TOLERANCE:
-        raise BrokenInvariant(
-            f"learner: expected logprobs = old_logprobs before the first step (within {RATIO_TOLERANCE:g} nats), got a "
-            f"difference of {worst:g} among {num_rows} rollouts (approximate KL {stats['approx_kl'].item():g}); likely "
-            "causes: dropout is on, weights changed since old_logprobs were taken, other temperature, padding leaks"
-        )
+        numbers = checkpoint.verify_checkpoint(path).numbers
+        self.optimizers.restore(checkpoint.load_optimizers(path), where=path)
+        self.optimizers.skipped_in_a_row = int(numbers.get("skipped_in_a_row", 0))
+        if self.settings.kl_target is not None:
+            self.kl_coef = numbers.get("kl_coef", self.kl_coef)

@@ -1,4 +1,4 @@
-"""Policy and critic: building, loading, and the two forward passes that the learner needs.
+"""Policy and critic: building and loading; their forward passes are in `forward.py`.
 
 The critic is a token classifier with one label, so that plain transformers loads either: the same backbone as the
 policy, started from its weights, with a scalar head that starts at zero. Both stay in evaluation mode: dropout is off
@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 import transformers
-from jaxtyping import Float
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -24,10 +23,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from mathppo.batch import Batch
 from mathppo.config import ModelSettings
-from mathppo.errors import BadCheckpoint
-from mathppo.ppo import logprobs
+from mathppo.errors import BadCheckpoint, BadSetting
+
+CONFIG = "config.json"
+"""What every Hugging Face model folder holds."""
 
 
 def build_policy(
@@ -57,18 +57,77 @@ def build_policy(
     return policy.eval()
 
 
-def build_critic(policy: PreTrainedModel) -> PreTrainedModel:
-    """Give a critic with the policy's backbone weights and a zero head: its values are exactly 0 at first."""
+def build_critic(policy: PreTrainedModel, *, num_layers: int = 0) -> PreTrainedModel:
+    """Give a critic with the policy's trunk and a zero head: its values are exactly 0 at first.
+
+    Args:
+        policy: the model whose trunk is copied.
+        num_layers: how many of its first layers the critic keeps; 0 = all.
+
+    Raises:
+        BadSetting: more layers than the policy has.
+    """
     config = AutoConfig.for_model(**policy.config.to_dict())
     config.num_labels = 1
+    if num_layers > config.num_hidden_layers:
+        raise BadSetting(
+            f"learner.critic_num_layers: expected at most the {config.num_hidden_layers} of its trunk, got {num_layers}"
+        )
+    if num_layers:
+        config.num_hidden_layers = num_layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:num_layers]
     with torch.random.fork_rng(devices=[]):
         critic = AutoModelForTokenClassification.from_config(config, dtype=policy.dtype).to(policy.device)
-    critic.base_model.load_state_dict(policy.base_model.state_dict())
-    backbone = set(critic.base_model.parameters())
-    for parameter in critic.parameters():
-        if parameter not in backbone:
-            nn.init.zeros_(parameter)
+    wanted = critic.base_model.state_dict().keys()
+    weights = {name: tensor for name, tensor in policy.base_model.state_dict().items() if name in wanted}
+    critic.base_model.load_state_dict(weights)
+    for parameter in head_of(critic).parameters():
+        nn.init.zeros_(parameter)
     return critic.eval()
+
+
+def build_shared_critic(policy: PreTrainedModel) -> PreTrainedModel:
+    """Give a critic whose trunk is the policy's own module, and a zero head."""
+    critic = build_critic(policy)
+    share_trunk(critic, policy)
+    return critic
+
+
+def share_trunk(critic: PreTrainedModel, policy: PreTrainedModel) -> None:
+    """Replace a critic's trunk by the policy's own module.
+
+    Raises:
+        BadCheckpoint: they are not of one kind.
+    """
+    if critic.base_model_prefix != policy.base_model_prefix or type(critic.base_model) is not type(policy.base_model):
+        raise BadCheckpoint(
+            f"critic: expected a head for the policy's {type(policy.base_model).__name__}, got one for "
+            f"{type(critic.base_model).__name__}; start from a checkpoint with learner.shared_trunk"
+        )
+    setattr(critic, critic.base_model_prefix, policy.base_model)
+
+
+def head_of(critic: PreTrainedModel) -> nn.Linear:
+    """Give a critic's head: the one linear layer outside its trunk."""
+    heads = [module for module in critic.children() if isinstance(module, nn.Linear)]
+    assert len(heads) == 1, f"expected one linear head in {type(critic).__name__}, found {len(heads)}"
+    return heads[0]
+
+
+def open_critic(path: Path, *, num_layers: int = 0) -> PreTrainedModel:
+    """Load the critic of a checkpoint or folder, or build one on the trunk of the policy that lies there.
+
+    Raises:
+        BadCheckpoint: missing, damaged, or of neither kind.
+    """
+    folder = next((path / name for name in ("critic", "policy") if (path / name / CONFIG).is_file()), path)
+    if not (folder / CONFIG).is_file():
+        raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
+    kinds = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True).architectures or []
+    if any(kind.endswith("ForTokenClassification") for kind in kinds):
+        return load_critic(folder)
+    return build_critic(load_policy(folder), num_layers=num_layers)
 
 
 def load_policy(path: Path) -> PreTrainedModel:
@@ -105,8 +164,8 @@ def quiet() -> None:
 
 
 def _load(auto: type, path: Path) -> PreTrainedModel:
-    if not (path / "config.json").is_file():
-        raise BadCheckpoint(f"{path}: expected a Hugging Face model folder, found no config.json there")
+    if not (path / CONFIG).is_file():
+        raise BadCheckpoint(f"{path}: expected a Hugging Face model folder, found no {CONFIG} there")
     try:
         model, report = auto.from_pretrained(
             path, dtype="auto", use_safetensors=True, trust_remote_code=False, local_files_only=True,
@@ -123,37 +182,3 @@ def _load(auto: type, path: Path) -> PreTrainedModel:
             f"{path}: weights do not fit {type(model).__name__}: {wrong}; give the folder of this kind of model"
         )
     return model.eval()
-
-
-def completion_logprobs(
-    policy: PreTrainedModel, batch: Batch, *, temperature: float, with_entropy: bool = True
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """Give the log-probabilities of the completion's tokens, and the entropies of what they were drawn from, in nats.
-
-    Without `with_entropy` the entropies are 0, and cost nothing.
-
-    Alignment as drawn in `batch.py`. Padding columns hold finite numbers that mean nothing.
-    """
-    logits = policy(
-        input_ids=batch.ids,
-        attention_mask=batch.attention_mask,
-        position_ids=batch.position_ids,
-        use_cache=False,
-        logits_to_keep=batch.completion_width + 1,
-    ).logits[:, :-1]
-    ids = batch.ids[:, batch.prompt_width :]
-    token_logprobs = logprobs.token_logprobs(logits, ids, temperature=temperature)
-    if not with_entropy:
-        return token_logprobs, torch.zeros_like(token_logprobs)
-    return token_logprobs, logprobs.entropy(logits, temperature=temperature)
-
-
-def completion_values(critic: PreTrainedModel, batch: Batch) -> tuple[Float[Tensor, "B T"], Float[Tensor, " B"]]:
-    """Give `values` and V(prompt + whole completion), as drawn in `batch.py`; float32."""
-    output = critic(
-        input_ids=batch.ids, attention_mask=batch.attention_mask, position_ids=batch.position_ids, use_cache=False
-    )
-    values = output.logits[..., 0].float()
-    start = batch.prompt_width - 1
-    final = values.gather(1, (start + batch.lengths)[:, None]).squeeze(1)
-    return values[:, start : start + batch.completion_width], final

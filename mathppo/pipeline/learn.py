@@ -9,8 +9,9 @@ from pathlib import Path
 from mathppo.batch import Batch, collate
 from mathppo.config import Config
 from mathppo.errors import StageFailed
-from mathppo.learner import checkpoint, models
-from mathppo.learner.learner import Learner, load_reference
+from mathppo.learner import checkpoint, opening
+from mathppo.learner.learner import Learner
+from mathppo.learner.sharding import ALONE, Ranks
 from mathppo.metrics import CriticPretraining, MetricRow, append_row
 from mathppo.progress import Reporter
 from mathppo.prompts import PreTrainedTokenizerBase, special_ids
@@ -21,23 +22,22 @@ HELD_OUT_SHARE = 0.125
 """Share of the critic's pretraining rollouts that measure it and are never fitted."""
 
 
-def open_learner(config: Config, folder: Path) -> Learner:
-    """Load a learner from a checkpoint; a policy that has no critic yet gets one that says 0.
+def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE) -> Learner:
+    """Load a learner from a checkpoint; a policy that has no critic yet gets the one that the settings start from.
 
     Raises:
         BadCheckpoint: missing, damaged, or of another kind.
     """
     reference = checkpoint.policy_folder(Path(config.model.path)) if config.model.path else folder / "policy"
-    temperature = config.generator.temperature
-    if checkpoint.verify_checkpoint(folder).step > 0 or (folder / "critic").is_dir():
-        return Learner.load(folder, config.learner, reference=reference, temperature=temperature)
-    policy = models.load_policy(folder / "policy")
-    return Learner(
-        policy,
-        models.build_critic(policy) if config.learner.has_critic else None,
-        load_reference(reference, config.learner),
+    is_started = checkpoint.verify_checkpoint(folder).step > 0 or (folder / "critic").is_dir()
+    begin = opening.load_learner if is_started else opening.start_learner
+    return begin(
+        folder if is_started else folder / "policy",
         config.learner,
-        temperature=temperature,
+        reference=reference,
+        temperature=config.generator.temperature,
+        max_completion_tokens=config.generator.max_new_tokens,
+        ranks=ranks,
     )
 
 
@@ -57,7 +57,7 @@ def learn(
 ) -> MetricRow:
     """Update the learner on one iteration's rollouts and give what was measured."""
     iteration = learner.step
-    experience = learner.experience(make_batch(scored, config, tokenizer))
+    experience = learner.experience(make_batch(scored, config, tokenizer), skip_old=True)
     return learner.update(
         experience,
         progress=min(iteration / max(config.run.iterations, 1), 1.0),

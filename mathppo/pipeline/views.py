@@ -30,6 +30,7 @@ def views_of(
     )
     by_id = {problem.id: problem for problem in problems}
     experience = learner.experience(collate(scored, pad_id=special_ids(tokenizer).pad))
+    assert experience.old is not None
     views = []
     for row, item in enumerate(scored):
         length, problem = len(item.rollout.completion_ids), by_id[item.rollout.problem_id]
@@ -42,7 +43,7 @@ def views_of(
                 prompt=[str(tokenizer.decode([token])) for token in item.rollout.prompt_ids],
                 completion=[str(tokenizer.decode([token])) for token in item.rollout.completion_ids],
                 behaviour_logprobs=item.rollout.behaviour_logprobs,
-                old_logprobs=experience.old_logprobs[row, :length].tolist(),
+                old_logprobs=experience.old.logprobs[row, :length].tolist(),
                 values=experience.values[row, :length].tolist() if has_critic else None,
                 advantages=experience.raw_advantages[row, :length].tolist() if has_critic else None,
                 verdict=item.verdict,

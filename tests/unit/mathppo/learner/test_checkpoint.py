@@ -6,13 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from runs import tiny_learner, tiny_rollouts
+from runs import old_logprobs, tiny_learner, tiny_rollouts
 from safetensors.torch import load_file, save_file
 
 from mathppo.batch import collate
 from mathppo.errors import BadCheckpoint
 from mathppo.learner import checkpoint, models
 from mathppo.learner.learner import Learner
+from mathppo.learner.opening import load_learner
 
 
 class NoTokenizer:
@@ -28,7 +29,7 @@ def saved(learner: Learner, path: Path) -> Path:
 
 
 def loaded(path: Path, learner: Learner) -> Learner:
-    return Learner.load(path, learner.settings, reference=path / "policy", temperature=learner.temperature)
+    return load_learner(path, learner.settings, reference=path / "policy", temperature=learner.temperature)
 
 
 def trained(learner: Learner, steps: range) -> Learner:
@@ -65,8 +66,8 @@ def test_tied_embeddings_stay_tied_and_are_written_once(folder: Path) -> None:
     embeddings = (learner.policy.get_output_embeddings(), learner.policy.get_input_embeddings())
     assert getattr(embeddings[0], "weight") is getattr(embeddings[1], "weight")  # noqa: B009
     batch = collate(tiny_rollouts(3), pad_id=0)
-    before = trained(tiny_learner(), range(1)).experience(batch).old_logprobs
-    assert torch.equal(learner.experience(batch).old_logprobs, before)
+    before = old_logprobs(trained(tiny_learner(), range(1)).experience(batch))
+    assert torch.equal(old_logprobs(learner.experience(batch)), before)
 
 
 @pytest.mark.parametrize("name", ["policy/model.safetensors", "critic/config.json", checkpoint.OPTIMIZERS])

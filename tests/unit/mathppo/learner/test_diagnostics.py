@@ -32,6 +32,7 @@ def test_rollouts_are_counted_by_verdict_length_and_ending() -> None:
     assert [row[f"{name}_share"] for name in shares] == pytest.approx([0.2] * 5)
     assert row["length_mean_tokens"] == pytest.approx(4.4)
     assert row["length_terminated_mean_tokens"] == 3.5
+    assert (row["length_correct_mean_tokens"], row["length_incorrect_mean_tokens"]) == (3.0, 4.75)
     assert (row["length_p95_tokens"], row["num_tokens"], row["num_rollouts_dropped"]) == (8.0, 22.0, 1.0)
 
 
@@ -43,7 +44,7 @@ def test_a_metric_without_a_value_is_left_out() -> None:
 
 def picked(experience: Experience, name: str) -> list[float]:
     mask = experience.batch.loss_mask.tolist()
-    source = experience.batch if name == "behaviour_logprobs" else experience
+    source = next(x for x in (experience, experience.old, experience.batch) if hasattr(x, name))
     return oracles.pick(getattr(source, name).tolist(), mask)
 
 
@@ -51,8 +52,9 @@ def test_an_experience_is_summed_up_over_its_trained_tokens() -> None:
     learner = tiny_learner(kl_place="loss", kl_coef=0.25, lam=0.9, importance_cap=1.5)
     scored = [*tiny_rollouts(6), scored_rollout(reward=None, problem_id="broken", completion_ids=[4, 5, 6])]
     experience = learner.experience(collate(scored, pad_id=0))
-    row = diagnostics.of_experience(experience, learner.settings)
-    old, behaviour = picked(experience, "old_logprobs"), picked(experience, "behaviour_logprobs")
+    assert experience.old is not None
+    row = diagnostics.of_experience(experience, experience.old, learner.settings, kl_coef=0.25)
+    old, behaviour = picked(experience, "logprobs"), picked(experience, "behaviour_logprobs")
     log_ratios = [o - b for o, b in zip(old, behaviour, strict=True)]
     ref_gaps = [r - o for o, r in zip(old, picked(experience, "ref_logprobs"), strict=True)]
     ratios = [math.exp(x) for x in log_ratios]
@@ -74,6 +76,7 @@ def test_an_experience_is_summed_up_over_its_trained_tokens() -> None:
         "return_std": statistics.pstdev(returns),
         "ref_kl": oracles.mean([math.exp(x) - 1 - x for x in ref_gaps]),
         "kl_coef": 0.25,
+        "stale_share": 0.0,
         "value_mean": oracles.mean(values),
         "explained_variance_outcome": oracles.explained_variance(values, outcomes),
         "explained_variance_target": oracles.explained_variance(values, returns),

@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import scored_rollout, tiny_learner, tiny_rollouts
+from runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.errors import BrokenInvariant
-from mathppo.learner import models
+from mathppo.learner import forward
 from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
 
@@ -22,8 +22,7 @@ ALGORITHMS = ("ppo", "rloo", "grpo", "reinforce++")
 def gradients(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:
     """Gradients of one optimizer step over the whole batch, before clipping."""
     experience = learner.experience(batch)
-    num_tokens = batch.loss_mask.sum()
-    learner.accumulate(experience, num_tokens, is_first=True)
+    learner.accumulate(experience, learner.count(batch), is_first=True)
     found = {}
     for name, model in (("policy", learner.policy), ("critic", learner.critic)):
         if model is not None:
@@ -104,7 +103,7 @@ def test_a_masked_truncation_changes_no_gradient() -> None:
 def test_before_the_first_step_the_ratio_is_one(temperature: float, micro_batch_size: int) -> None:
     learner = tiny_learner(temperature=temperature, micro_batch_size=micro_batch_size)
     batch = collate(tiny_rollouts(8), pad_id=0)
-    stats = learner.accumulate(learner.experience(batch), batch.loss_mask.sum(), is_first=True)
+    stats, _ = learner.accumulate(learner.experience(batch), learner.count(batch), is_first=True)
     assert stats["log_ratio_abs_max"] < 1e-5
     assert stats["approx_kl"] == pytest.approx(0.0, abs=1e-10)
     assert stats["clip_share_high"] == stats["clip_share_low"] == 0
@@ -122,7 +121,7 @@ def test_weights_that_changed_since_the_old_logprobs_are_found_out() -> None:
 def test_logprobs_come_from_the_position_before_and_at_the_temperature() -> None:
     learner, item = tiny_learner(temperature=0.7), scored_rollout(prompt_ids=[1, 4, 5], completion_ids=[6, 7, 2])
     padded = widen(collate([item], pad_id=0), left=3, right=2)
-    found, entropies = models.completion_logprobs(learner.policy, padded, temperature=0.7)
+    found, entropies = forward.completion_logprobs(learner.policy, padded, temperature=0.7)
     logits = learner.policy(input_ids=torch.tensor([[1, 4, 5, 6, 7, 2]])).logits[0].double().tolist()
     for step, token in enumerate([6, 7, 2]):
         assert found[0, step].item() == pytest.approx(oracles.logprob(logits[2 + step], token, 0.7), abs=1e-5)
@@ -133,7 +132,7 @@ def test_values_are_of_the_state_before_the_token_and_the_last_is_of_the_whole_c
     learner, item = tiny_learner(), scored_rollout(prompt_ids=[1, 4], completion_ids=[6, 7, 8], truncated=True)
     critic = learner.critic
     assert critic is not None
-    values, final = models.completion_values(critic, widen(collate([item], pad_id=0), left=2, right=3))
+    values, final = forward.completion_values(critic, widen(collate([item], pad_id=0), left=2, right=3))
     for length in range(4):
         prefix = torch.tensor([[1, 4, 6, 7, 8][: 2 + length]])
         expected = critic(input_ids=prefix).logits[0, -1, 0].item()
@@ -163,7 +162,7 @@ def test_a_reference_kl_in_the_reward_is_taken_off_each_step() -> None:
     learner = tiny_learner(kl_place="reward", kl_kind="k1", kl_coef=0.5, whiten=False)
     experience = learner.experience(collate([scored_rollout(completion_ids=[6, 7, 2])], pad_id=0))
     assert experience.ref_logprobs is not None
-    difference = (experience.old_logprobs - experience.ref_logprobs)[0].tolist()
+    difference = (old_logprobs(experience) - experience.ref_logprobs)[0].tolist()
     assert max(map(abs, difference)) > 0.1
     returns = [1.0 - 0.5 * sum(difference[step:]) for step in range(3)]
     assert experience.returns[0].tolist() == pytest.approx(returns, abs=1e-5)
@@ -173,7 +172,7 @@ def test_a_reference_kl_in_the_loss_pulls_towards_the_reference() -> None:
     def distance(learner: Learner, batch: Batch) -> float:
         experience = learner.experience(batch)
         assert experience.ref_logprobs is not None
-        return (experience.old_logprobs - experience.ref_logprobs)[batch.loss_mask].square().mean().item()
+        return (old_logprobs(experience) - experience.ref_logprobs)[batch.loss_mask].square().mean().item()
 
     learner = tiny_learner(kl_place="loss", kl_kind="k2", kl_coef=10.0, lr=1e-3, epochs=1)
     batch = collate(tiny_rollouts(8), pad_id=0)
@@ -193,10 +192,10 @@ def test_rewarded_completions_grow_likelier_and_the_others_less_so(algorithm: st
         for index, right in enumerate([True, False, True, False])
     ]
     batch = collate(scored, pad_id=0)
-    before = learner.experience(batch).old_logprobs.sum(1)
+    before = old_logprobs(learner.experience(batch)).sum(1)
     for seed in range(5):
         learner.update(learner.experience(batch), progress=0.0, seed=seed)
-    change = learner.experience(batch).old_logprobs.sum(1) - before
+    change = old_logprobs(learner.experience(batch)).sum(1) - before
     assert (change[[0, 2]] > 0.05).all()
     assert (change[[1, 3]] < -0.05).all()
 

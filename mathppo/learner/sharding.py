@@ -1,0 +1,103 @@
+"""Several processes that train one learner: weights, gradients and optimizer states in shards, one on each rank.
+
+torchrun starts the processes; FSDP2 gathers a layer's weights before its pass and adds up its gradients after it. Every
+rank holds the whole batch in memory and runs the passes that `passes.py` deals to it; losses are sums over rows divided
+by counts of the whole step, so that the gradients of any number of ranks are those of one.
+
+Touches: torch's process group; the network between the ranks.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from mathppo.ppo.losses import Stats
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes that share the work, as one of them sees it.
+
+    Args:
+        rank: its number, 0 <= rank < size.
+        size: how many there are.
+        mesh: what weights are sharded over; None where there is one process only.
+    """
+
+    rank: int = 0
+    size: int = 1
+    mesh: DeviceMesh | None = None
+
+    def add(self, x: Tensor) -> Tensor:
+        """Give the sum over ranks."""
+        if self.mesh is not None:
+            distributed.all_reduce(x, group=self.mesh.get_group())
+        return x
+
+    def add_stats(self, stats: Stats) -> Stats:
+        """Give the statistics of all ranks from those of each; see `ppo.losses`."""
+        if self.mesh is None:
+            return stats
+        total = {}
+        for name, stat in sorted(stats.items()):
+            operation = distributed.ReduceOp.MAX if name.endswith("_max") else distributed.ReduceOp.SUM
+            stat = stat.detach().clone()
+            distributed.all_reduce(stat, operation, group=self.mesh.get_group())
+            total[name] = stat
+        return total
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """Undo FSDP's division by the number of ranks: a loss is a sum over rows, on whichever rank they are."""
+        return loss if self.size == 1 else loss * self.size
+
+    def shard(self, model: nn.Module) -> None:
+        """Shard a model's weights in place, layer by layer; each rank has the same whole weights before."""
+        if self.mesh is None:
+            return
+        for layers in (m for m in model.modules() if isinstance(m, nn.ModuleList)):
+            for layer in layers:
+                fully_shard(layer, mesh=self.mesh)
+        fully_shard(model, mesh=self.mesh)
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def join() -> Iterator[Ranks]:
+    """Join the processes that torchrun started; one that it did not start is alone."""
+    if not distributed.is_torchelastic_launched():
+        yield ALONE
+        return
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+    try:
+        size, rank = distributed.get_world_size(), distributed.get_rank()
+        if kind == "cuda":
+            torch.cuda.set_device(rank % torch.cuda.device_count())
+        yield Ranks(rank, size, init_device_mesh(kind, (size,))) if size > 1 else ALONE
+    finally:
+        distributed.destroy_process_group()
+
+
+def whole(x: Tensor) -> Tensor:
+    """Give a tensor as it would be without shards; every rank has to ask."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
+
+
+def whole_state(model: nn.Module) -> dict[str, Tensor]:
+    """Give a model's weights without shards, by name."""
+    return {name: whole(tensor) for name, tensor in model.state_dict().items()}
+
+
+def like(x: Tensor, model: Tensor) -> Tensor:
+    """Give a whole tensor in shards where `model` is in shards, as it is."""
+    if not isinstance(model, DTensor):
+        return x.to(model.device)
+    return distribute_tensor(x.to(model.device), model.device_mesh, model.placements)
