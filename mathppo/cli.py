@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GraderError as error:
         return _fail(str(error), 2)
     except OSError as error:
-        return _fail(f"{error.filename or 'file'}: {error.strerror or error}; what was finished is kept", 2)
+        where = error.filename or "a file"
+        return _fail(f"{where}: {error.strerror or error}; what was finished is kept: run it again to go on", 2)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
 
@@ -90,9 +91,25 @@ def build_parser() -> argparse.ArgumentParser:
 
     sections = ("run", "problems", "generator", "grader", "evaluate")
     evaluate = _verb(verbs, "evaluate", "a checkpoint and held-out problems to accuracies with intervals", sections)
-    evaluate.add_argument("checkpoint", type=Path, help="checkpoint or Hugging Face model folder")
+    evaluate.add_argument("checkpoint", type=Path, nargs="+", help="checkpoint or Hugging Face model folder")
+    evaluate.add_argument("--benchmarks", help="sets, each with its samples a problem: gsm8k,math500:4,mine.toml:8")
+    evaluate.add_argument("--benchmark-dir", type=Path, help="folder of the sets' files; default: the hub")
+    evaluate.add_argument("--templates", help='a prompt template, several with commas between, or "all"')
+    evaluate.add_argument("--system-prompt", help="of chat_boxed, instead of its own")
+    evaluate.add_argument("--golds", choices=("corrected", "official"), default="corrected", help="right answers")
+    evaluate.add_argument("--limit", type=int, default=0, help="only the first problems of each set; 0 = all")
     evaluate.add_argument("--problems", type=Path, help="problems artefact; default: the set problems.held_out names")
     evaluate.add_argument("--out", type=Path, required=True, help="folder to write the evaluation into")
+
+    compare = _verb(verbs, "compare", "evaluations set beside each other, problem by problem", ())
+    compare.add_argument("folders", type=Path, nargs="+", help="what evaluate wrote: the first is held against each")
+    compare.add_argument("--force", action="store_true", help="compare other prompts, problems or budgets all the same")
+    compare.add_argument("--out", type=Path, help="file to write the comparison into")
+
+    score = _verb(verbs, "score", "a log of samples under another grader, with every flip", ("grader",))
+    score.add_argument("log", type=Path, help="what evaluate --benchmarks wrote, or its samples.jsonl")
+    score.add_argument("--grader", help="grader to grade with; default: grader.name")
+    score.add_argument("--against", help="grader to hold it against; default: that of the evaluation")
 
     report = _verb(verbs, "report", "a run directory to one self-contained report.html", ())
     report.add_argument("run_dir", type=Path, help="run directory")

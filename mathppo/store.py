@@ -18,6 +18,7 @@ import os
 import shutil
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Generic, Self, TypeVar
@@ -155,12 +156,13 @@ class ArtefactWriter(Generic[T]):
             )
 
     def append(self, records: Iterable[T]) -> None:
-        for record in records:
-            frame = self._kind.encode(record)
-            self._file.write(frame)
-            self._hash.update(frame)
-            self._count += 1
-        self._file.flush()
+        with naming(self._partial):
+            for record in records:
+                frame = self._kind.encode(record)
+                self._file.write(frame)
+                self._hash.update(frame)
+                self._count += 1
+            self._file.flush()
 
     def finish(self) -> None:
         """Flush to disk, write the header, and give the directory its final name."""
@@ -179,8 +181,11 @@ class ArtefactWriter(Generic[T]):
         remove_folder(self._partial)
 
     def close(self) -> None:
-        self._file.close()
-        self._lock.close()
+        try:
+            with naming(self._partial):
+                self._file.close()
+        finally:
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -289,9 +294,10 @@ class AppendLog(Generic[T]):
     def append(self, records: Iterable[T]) -> None:
         """Add records, and see them on the disk."""
         content = b"".join(map(self._kind.encode, records))
-        self._file.write(content)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            self._file.write(content)
+            self._file.flush()
+            os.fsync(self._file.fileno())
         self.end += len(content)
 
     def close(self) -> None:
@@ -327,12 +333,23 @@ def read_log(path: Path, kind: Kind[T]) -> Iterator[T]:
                 ) from None
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an OSError that knows no file, as a full disk raises, the path that was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
 def write_file(path: Path, content: bytes | str) -> None:
     """Write a file whole or not at all: aside, flushed, renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(aside, "wb") as file:
+        with naming(path), open(aside, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

@@ -2,6 +2,8 @@
 
 import hashlib
 import multiprocessing
+import resource
+from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -153,3 +155,30 @@ def test_unfinished_work_is_kept_in_whole_units(tmp_path: Path, written: int, ke
         writer.append(ROLLOUTS[kept:])
         writer.finish()
     assert store.read_artefact(tmp_path / "a", store.ROLLOUTS) == ROLLOUTS
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Files of this process may not grow past 4 kB, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
+    store.write_file(tmp_path / "f", "old")
+    with pytest.raises(OSError, match=r"File too large: '.*/f'"):
+        store.write_file(tmp_path / "f", b"x" * 10_000)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("f", "old")]
+    many = [Problem(id=f"p{i}", question="1+1", reference="2") for i in range(100)]
+    with (
+        pytest.raises(OSError, match=r"File too large: '.*a\.partial'"),
+        store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer,
+    ):
+        writer.append(many[:10])
+        writer.append(many[10:])
+    with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
+        assert writer.done == many[: len(writer.done)]
+        assert len(writer.done) >= 10
