@@ -173,12 +173,14 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
         store.write_file(tmp_path / "f", b"x" * 10_000)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("f", "old")]
     many = [Problem(id=f"p{i}", question="1+1", reference="2") for i in range(100)]
-    with (
-        pytest.raises(OSError, match=r"File too large: '.*a\.partial'"),
-        store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer,
-    ):
-        writer.append(many[:10])
-        writer.append(many[10:])
+
+    def write_in_two() -> None:
+        with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
+            writer.append(many[:10])
+            writer.append(many[10:])
+
+    with pytest.raises(OSError, match=r"File too large: '.*a\.partial'"):
+        write_in_two()
     with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
         assert writer.done == many[: len(writer.done)]
         assert len(writer.done) >= 10
