@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -58,6 +59,17 @@ def _parser() -> argparse.ArgumentParser:
         commands, "doctor", _doctor, "Show what isolates graders on this machine; exit 0 whole, 2 degraded, 3 unsafe."
     )
     doctor.add_argument("--json", action="store_true", help="print the record that runs keep in their manifest")
+
+    conformance = _command(
+        commands, "conformance", _conformance, "Run the kit for authors on a grader; exit 0 if it conforms."
+    )
+    conformance.add_argument("spec", help="the grader, as for --grader")
+    conformance.add_argument(
+        "--labelled",
+        type=Path,
+        help="JSONL rows of completion (or response), reference (or gold), status (or a true or false label), question",
+    )
+    conformance.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser
 
 
@@ -89,7 +101,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    rows = read_rows(options.file)
+    rows = read_rows(options.file, Row)
     with _pool(options) as pool:
         verdicts = pool.grade([(row.completion, row.reference, row.question) for row in rows])
     _write_verdicts(verdicts, options.out)
@@ -106,27 +118,37 @@ def _doctor(options: argparse.Namespace) -> int:
     return examination.exit_code
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Give the rows of a JSONL file.
+def _conformance(options: argparse.Namespace) -> int:
+    from graders import testing
+
+    labelled = [row.labelled for row in read_rows(options.labelled, testing.LabelledRow)] if options.labelled else []
+    found = testing.conform(options.spec, labelled)
+    print(msgspec.json.encode(found).decode() if options.json else testing.render(found))
+    return OK if found.passed else FOUND_FAILURE
+
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+def read_rows(path: Path, kind: type[R]) -> list[R]:
+    """Give the rows of a JSONL file, each of a kind.
 
     Raises:
         BadInput: the file cannot be read, or a line is not a row; names the line.
     """
-    decoder = msgspec.json.Decoder(Row)
+    decoder = msgspec.json.Decoder(kind)
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadInput(f"{path}: expected a readable file, got {error.strerror}") from error
-    rows: list[Row] = []
+    rows: list[R] = []
     number = 0
     try:
         for number, line in enumerate(lines, start=1):  # noqa: B007  named by the error below
             if line.strip():
                 rows.append(decoder.decode(line))
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInput(
-            f"{path} line {number}: expected an object with completion and reference, got: {error}"
-        ) from error
+        raise BadInput(f"{path} line {number}: expected {', '.join(kind.__struct_fields__)}, got: {error}") from error
     return rows
 
 

@@ -302,24 +302,25 @@ class Dispatcher:
         """A chunk is done: believe it or not, then keep the worker or part with it."""
         chunk, worker = work.chunk, work.worker
         del crew.busy[worker]
-        if chunk.canaries:
-            self._judge_canaries(crew, chunk)
-        if crew.ages[worker] >= crew.answers_per_life:
+        is_sound = not chunk.canaries or self._judge_canaries(crew, chunk)
+        if not is_sound or crew.ages[worker] >= crew.answers_per_life:
             self._roster.part(worker)
         else:
             crew.idle.append(worker)
 
-    def _judge_canaries(self, crew: Crew, chunk: Chunk) -> None:
+    def _judge_canaries(self, crew: Crew, chunk: Chunk) -> bool:
+        """Deliver a chunk if its known answers came out right, else do it again one by one; say which it was."""
         said = [verdict.status for verdict in chunk.held[chunk.num_items :]]
         if said == chunk.canaries:
             self._deliver(chunk.job, list(zip(chunk.indices, chunk.held, strict=False)))
-            return
+            return True
         self.counts["canaries"] += 1
         if chunk.num_items > 1:
             crew.waiting.extendleft(chunk.part([k], chunk.attempt) for k in range(chunk.num_items))
-            return
+            return False
         detail = f"after this answer, known answers got {', '.join(said)} for {', '.join(chunk.canaries)}"
         self._deliver(chunk.job, [(chunk.indices[0], self._made(Status.ERROR, "canary", detail, 0.0))])
+        return False
 
     def _check_deadlines(self) -> None:
         now = time.monotonic()

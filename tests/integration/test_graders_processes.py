@@ -219,7 +219,7 @@ def test_command_line_speaks_in_exit_codes(tmp_path: Path, equal: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out.jsonl"]
     rows.write_text('{"completion": "1"}\n')
     done = command("grade", str(rows))
-    assert (done.returncode, "rows.jsonl line 1: expected an object" in done.stderr) == (2, True)
+    assert (done.returncode, "rows.jsonl line 1: expected completion, reference" in done.stderr) == (2, True)
     done = command("grade", str(tmp_path / "missing.jsonl"))
     assert (done.returncode, "expected a readable file" in done.stderr) == (2, True)
     assert command("no-such-command").returncode == 2
