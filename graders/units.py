@@ -113,7 +113,7 @@ def canonical_unit(words: str) -> str | None:
         r"[\\~.,(){}*]", " ", re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", words).replace("^{", "^").replace("·", " ")
     )
     text = re.sub(r"\b(sq|cu)\b", lambda short: {"sq": "square", "cu": "cubic"}[short[1]], text)
-    text = re.sub(r"\b(square|cubic)(?=[a-z])", r"\1 ", text)
+    text = re.sub(r"\b(square|cubic)(?=[a-z])(?!d\b)", r"\1 ", text)
     text = re.sub(r"\bper\b|\ban? (?=hour|second|minute|day|week|month|year)|/", " / ", text)
     parts = text.split()
     if not parts or len(parts) > 2 * MAX_UNIT_WORDS:

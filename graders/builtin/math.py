@@ -49,7 +49,7 @@ class MathGrader:
         ("\\boxed{1 < x \\le 3}", "(1,3]", "correct"),
         ("\\boxed{\\sqrt{-x^2-1}}", "i\\sqrt{x^2+1}", "correct"),
         ("\\boxed{\\text{no solution}}", "\\emptyset", "correct"),
-        ("I do not know.", "3", "no_answer"),
+        ("I have no idea at all.", "3", "no_answer"),
     )
     """One for each rung: grading them imports whatever is imported late."""
 
