@@ -8,6 +8,7 @@ Touches: argv, standard output and standard error.
 
 import argparse
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), error.exit_code)
     except GraderError as error:
         return _fail(str(error), 2)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; nothing more may be written to it, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         where = error.filename or "a file"
         return _fail(f"{where}: {error.strerror or error}; what was finished is kept: run it again to go on", 2)

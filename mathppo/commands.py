@@ -6,6 +6,7 @@ Touches: artefacts, through the stages; standard output.
 import argparse
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,6 +19,8 @@ from mathppo.errors import BadArtefact, BadInput
 from mathppo.evaluate.metrics import Evaluation, Mode
 from mathppo.generator.hf import HFGenerator
 from mathppo.learner import checkpoint, diagnostics, models
+from mathppo.pipeline import verbs
+from mathppo.pipeline.benchmark import Policy
 from mathppo.pipeline.evaluate import evaluate_policy
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
 from mathppo.pipeline.prepare import prepare
@@ -129,8 +132,14 @@ def _learn(options: argparse.Namespace) -> int:
 
 def _evaluate(options: argparse.Namespace) -> int:
     config, reporter = _configured(options), Reporter()
+    if options.benchmarks:
+        policies = [partial(_policy, path, config) for path in options.checkpoint]
+        return verbs.run_benchmarks(options, config, policies, reporter)
+    (path,) = options.checkpoint[:1]
+    if len(options.checkpoint) > 1:
+        raise BadInput(f"evaluate: expected one checkpoint without --benchmarks, got {len(options.checkpoint)}")
     problems = _held_out(options, config)
-    engine, step = _engine(options.checkpoint, config)
+    engine, step = _engine(path, config)
     with open_pool(config) as pool:
         for mode in Mode:
             evaluation = evaluate_policy(
@@ -142,11 +151,19 @@ def _evaluate(options: argparse.Namespace) -> int:
                 options.out,
                 mode=mode,
                 policy_step=step,
-                weights=checkpoint.weights_id(options.checkpoint),
+                weights=checkpoint.weights_id(path),
                 reporter=reporter,
             )
             print(describe(evaluation))
     return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    return verbs.compare(options)
+
+
+def _score(options: argparse.Namespace) -> int:
+    return verbs.score(options, _configured(options), Reporter())
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -183,6 +200,8 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
         "grade": _grade,
         "learn": _learn,
         "evaluate": _evaluate,
+        "compare": _compare,
+        "score": _score,
         "report": _report,
         "conformance": _conformance,
         "doctor": _doctor,
@@ -222,6 +241,12 @@ def _engine(path: Path, config: Config) -> tuple[HFGenerator, int]:
         checkpoint.policy_folder(path), policy_step=step, max_batch_size=config.generator.max_batch_size
     )
     return engine, step
+
+
+def _policy(path: Path, config: Config) -> Policy:
+    engine, step = _engine(path, config)
+    name = "/".join(path.resolve().parts[-2:])
+    return Policy(engine, engine.tokenizer, name, checkpoint.weights_id(path), step)
 
 
 def _held_out(options: argparse.Namespace, config: Config) -> list[Problem]:

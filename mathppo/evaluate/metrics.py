@@ -7,15 +7,18 @@ Touches: nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import numpy as np
 from msgspec import Meta
 
 from graders.verdict import Status
 from mathppo.errors import BadInput
+from mathppo.evaluate.golds import answer_type
+from mathppo.evaluate.outcomes import Outcome, of_several_samples
 from mathppo.evaluate.statistics import accuracy_interval
 from mathppo.records import Problem, Record, ScoredRollout
 
@@ -34,7 +37,10 @@ class Group(StrEnum):
 
     ALL = "all"
     FAMILY = "family"
+    """Kind or subject."""
     LEVEL = "level"
+    ANSWER = "answer"
+    """Type of the right answer."""
 
 
 class EvaluationRow(Record, frozen=True, tag=False):
@@ -58,6 +64,11 @@ class EvaluationRow(Record, frozen=True, tag=False):
         error_share: the grader itself failed; in no accuracy.
         mean_length_tokens: mean completion length, stop token included.
         p95_length_tokens: the smallest length that 95 % of the completions do not exceed.
+        pass_at_k: unbiased pass@k, mean over problems, for every k up to the samples a problem; empty for one sample.
+        majority_at_k: maj@k at powers of two and at the samples a problem; empty without answer classes.
+        g_pass: G-Pass at all samples, by threshold: `0.25`, `0.5`, `0.75`, `1`; `mean` is mG-Pass over thresholds
+            above one half.
+        intervals: 95 % intervals over problems by name, `pass@4` or `maj@8`; of the whole set only.
     """
 
     group: Group
@@ -75,6 +86,10 @@ class EvaluationRow(Record, frozen=True, tag=False):
     error_share: Share
     mean_length_tokens: float
     p95_length_tokens: float
+    pass_at_k: dict[int, Share] = msgspec.field(default_factory=dict)
+    majority_at_k: dict[int, Share] = msgspec.field(default_factory=dict)
+    g_pass: dict[str, Share] = msgspec.field(default_factory=dict)
+    intervals: dict[str, tuple[Share, Share]] = msgspec.field(default_factory=dict)
 
 
 class Evaluation(Record, frozen=True, tag="evaluation/1"):
@@ -135,15 +150,47 @@ def summarise(
             fewer samples than another.
     """
     by_problem = _samples_of(name, problems, scored)
-    groups: dict[tuple[Group, str | int], list[list[ScoredRollout]]] = defaultdict(list)
+    outcomes = {
+        problem_id: [
+            Outcome(item.verdict.status, len(item.rollout.completion_ids), item.rollout.truncated) for item in samples
+        ]
+        for problem_id, samples in by_problem.items()
+    }
+    return summarise_outcomes(name, policy_step, mode, problems, outcomes, seed=seed)
+
+
+def summarise_outcomes(
+    name: str,
+    policy_step: int,
+    mode: Mode | str,
+    problems: Sequence[Problem],
+    outcomes: Mapping[str, Sequence[Outcome]],
+    *,
+    by_answer: bool = False,
+    seed: int = 0,
+) -> Evaluation:
+    """Do as `summarise` does, from what is left of the samples.
+
+    Args:
+        name: the problem set.
+        policy_step: number of updates that the policy had seen.
+        mode: `"greedy"` or `"sampled"`.
+        problems: the whole set, at least one.
+        outcomes: of every problem by id, equally many.
+        by_answer: add rows by type of the right answer.
+        seed: of the bootstrap and of maj@k's subsets; each row starts from it.
+    """
+    groups: dict[tuple[Group, str | int], list[Sequence[Outcome]]] = defaultdict(list)
     families, levels = any(p.family for p in problems), any(p.level for p in problems)
     for problem in problems:
-        samples = by_problem[problem.id]
+        samples = outcomes[problem.id]
         groups[Group.ALL, "all"].append(samples)
         if families:
             groups[Group.FAMILY, problem.family].append(samples)
         if levels:
             groups[Group.LEVEL, problem.level].append(samples)
+        if by_answer:
+            groups[Group.ANSWER, answer_type(problem.reference)].append(samples)
     order = list(Group)
     rows = [
         _row(group, str(label or "unknown"), groups[group, label], seed)
@@ -153,7 +200,7 @@ def summarise(
         name=name,
         policy_step=policy_step,
         mode=Mode(mode),
-        samples_per_problem=len(by_problem[problems[0].id]),
+        samples_per_problem=len(outcomes[problems[0].id]),
         rows=rows,
     )
 
@@ -186,16 +233,17 @@ def _samples_of(
     return {problem_id: list(found.values()) for problem_id, found in samples.items()}
 
 
-def _row(group: Group, label: str, problems: list[list[ScoredRollout]], seed: int) -> EvaluationRow:
+def _row(group: Group, label: str, problems: Sequence[Sequence[Outcome]], seed: int) -> EvaluationRow:
     samples = [item for problem in problems for item in problem]
-    graded = [[item.verdict for item in problem if item.verdict.status is not Status.ERROR] for problem in problems]
-    num_correct, num_graded = [sum(v.correct for v in row) for row in graded], [len(row) for row in graded]
+    graded = [[item for item in problem if item.status is not Status.ERROR] for problem in problems]
+    num_correct, num_graded = [sum(item.correct for item in row) for row in graded], [len(row) for row in graded]
     low, high = accuracy_interval(num_correct, num_graded, np.random.default_rng(seed))
-    finished = [s.verdict for s in samples if s.rollout.terminated and s.verdict.status is not Status.ERROR]
-    lengths = np.sort([len(item.rollout.completion_ids) for item in samples])
+    finished = [item for row in graded for item in row if not item.truncated]
+    lengths = np.sort([item.num_tokens for item in samples])
+    several = of_several_samples(graded, seed, with_intervals=group is Group.ALL)
 
     def share(status: Status) -> float:
-        return sum(item.verdict.status is status for item in samples) / len(samples)
+        return sum(item.status is status for item in samples) / len(samples)
 
     return EvaluationRow(
         group=group,
@@ -205,12 +253,16 @@ def _row(group: Group, label: str, problems: list[list[ScoredRollout]], seed: in
         accuracy=sum(num_correct) / sum(num_graded) if sum(num_graded) else None,
         low=low,
         high=high,
-        finished_accuracy=sum(v.correct for v in finished) / len(finished) if finished else None,
-        truncated_share=sum(item.rollout.truncated for item in samples) / len(samples),
+        finished_accuracy=sum(item.correct for item in finished) / len(finished) if finished else None,
+        truncated_share=sum(item.truncated for item in samples) / len(samples),
         no_answer_share=share(Status.NO_ANSWER),
         unparsable_share=share(Status.UNPARSABLE),
         over_budget_share=share(Status.OVER_BUDGET),
         error_share=share(Status.ERROR),
         mean_length_tokens=float(lengths.sum() / len(lengths)),
         p95_length_tokens=float(np.quantile(lengths, 0.95, method="inverted_cdf")),
+        pass_at_k=several.pass_at_k,
+        majority_at_k=several.majority_at_k,
+        g_pass=several.g_pass,
+        intervals={name: (low, high) for name, (low, high) in several.intervals.items()},
     )

@@ -138,6 +138,38 @@ def accuracy_interval(
     return bootstrap_interval(correct, samples, generator, confidence=confidence)
 
 
+def mean_interval(
+    values: ArrayLike, generator: np.random.Generator, *, confidence: float = 0.95, num_resamples: int = NUM_RESAMPLES
+) -> Interval:
+    """Percentile bootstrap over problems for the mean of one estimate a problem, such as its pass@k.
+
+    Args:
+        values: [N >= 1] estimates within [0, 1].
+        generator: source of the resamples; the same state gives the same bounds.
+        confidence: coverage aimed at, in (0, 1).
+        num_resamples: at least 1.
+
+    Returns:
+        Bounds within [0, 1]; Wilson's over problems where all estimates are alike (note M-eval-1).
+
+    Raises:
+        BadInput: no value, a value outside [0, 1], or a confidence out of range.
+
+    Source:
+        B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), section 13.3.
+    """
+    estimates = np.round(np.asarray(values, dtype=np.float64), 12)
+    _check_confidence(confidence)
+    if estimates.ndim != 1 or not len(estimates) or not np.all((estimates >= 0) & (estimates <= 1)):
+        raise BadInput("interval: expected at least one estimate a problem, each within [0, 1]")
+    distinct, counts = np.unique(estimates, return_counts=True)
+    if len(distinct) == 1:
+        return _wilson(float(distinct[0]), len(estimates), confidence)
+    draws = generator.multinomial(len(estimates), counts / len(estimates), size=num_resamples)
+    low, high = np.quantile(draws @ distinct / len(estimates), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(low), float(high))
+
+
 def pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int) -> NDArray[np.float64]:
     """Unbiased estimate, problem by problem, of the chance that at least one of k samples is right.
 

@@ -3,7 +3,7 @@
 Touches: artefacts and evaluation files, through the store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,11 +12,14 @@ from graders import GraderPool
 from mathppo import store
 from mathppo.config import Config
 from mathppo.evaluate.metrics import Evaluation, Mode, summarise
+from mathppo.evaluate.outcomes import Outcome
+from mathppo.evaluate.result import FirstPrompt, Result, counts_of, problems_hash, prompts_hash
 from mathppo.generator.base import Generator
+from mathppo.pipeline.benchmark import write_record
 from mathppo.pipeline.stages import Grading, make_requests, sampling_of, write_rollouts, write_scored
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import PreTrainedTokenizerBase
-from mathppo.records import Problem
+from mathppo.records import Problem, ScoredRollout
 
 
 def evaluate_policy(
@@ -33,6 +36,8 @@ def evaluate_policy(
     reporter: Reporter = SILENT,
 ) -> Evaluation:
     """Write `out/<mode>/` with rollouts and verdicts and `out/<mode>.json` with the evaluation, and give the latter.
+
+    `out/<mode>.result.json` says the same problem by problem, for `mathppo compare`.
 
     Args:
         engine: holds the policy.
@@ -80,8 +85,52 @@ def evaluate_policy(
         title=f"{mode} verdicts",
     )
     evaluation = summarise(config.problems.held_out, policy_step, mode, problems, scored)
-    store.write_file(out / f"{mode}.json", msgspec.json.format(msgspec.json.encode(evaluation)))
+    prompts = {request.problem_id: list(request.prompt_ids) for request in requests}
+    result = _result(tokenizer, problems, scored, config, evaluation, prompts, sampling.temperature, weights)
+    write_record(out / f"{mode}.result.json", result)
+    write_record(out / f"{mode}.json", evaluation)
     return evaluation
+
+
+def _result(
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[Problem],
+    scored: Sequence[ScoredRollout],
+    config: Config,
+    evaluation: Evaluation,
+    prompts: Mapping[str, list[int]],
+    temperature: float,
+    weights: str,
+) -> Result:
+    """Give what comparisons read, problem by problem."""
+    by_problem: dict[str, list[Outcome]] = {problem.id: [] for problem in problems}
+    for item in scored:
+        rollout = item.rollout
+        outcome = Outcome(item.verdict.status, len(rollout.completion_ids), rollout.truncated)
+        by_problem[rollout.problem_id].append(outcome)
+    counts = [counts_of(outcomes) for outcomes in by_problem.values()]
+    first = problems[0].id
+    return Result(
+        benchmark=config.problems.held_out,
+        template=config.problems.template,
+        golds="official",
+        weights=weights,
+        model=f"step {evaluation.policy_step}",
+        grader=config.grader.name,
+        identity=store.fingerprint(weights=weights, prompts=prompts, mode=evaluation.mode, seed=config.run.seed),
+        system=None,
+        temperature=temperature,
+        max_new_tokens=config.generator.max_new_tokens,
+        seed=config.run.seed,
+        problems_sha256=problems_hash(problems),
+        prompts_sha256=prompts_hash(prompts),
+        first_prompt=FirstPrompt(problem_id=first, text=str(tokenizer.decode(prompts[first])), ids=prompts[first]),
+        notes=[],
+        evaluation=evaluation,
+        problem_ids=list(by_problem),
+        num_correct=[correct for correct, _ in counts],
+        num_graded=[graded for _, graded in counts],
+    )
 
 
 def read_evaluations(folder: Path) -> list[Evaluation]:
