@@ -60,6 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="print the record that runs keep in their manifest")
 
+    serve = _command(commands, "serve", _serve, "Serve rewards over HTTP, to OpenRLHF and anyone else.")
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: this machine only")
+    serve.add_argument("--port", type=int, default=5000)
+    serve.add_argument("--token-file", type=Path, help="file with the bearer token that requests must carry")
+    _pool_options(serve)
+
     conformance = _command(
         commands, "conformance", _conformance, "Run the kit for authors on a grader; exit 0 if it conforms."
     )
@@ -116,6 +122,19 @@ def _doctor(options: argparse.Namespace) -> int:
     examination = doctor.examine()
     print(msgspec.json.encode(examination).decode() if options.json else doctor.render(examination))
     return examination.exit_code
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from graders import serve
+
+    try:
+        token = options.token_file.read_text().strip() if options.token_file else None
+    except OSError as error:
+        raise BadInput(f"{options.token_file}: expected a readable file, got {error.strerror}") from error
+    with _pool(options) as pool:
+        print(f"serving {pool.name} on http://{options.host}:{options.port}", file=sys.stderr)
+        serve.run(serve.Service(pool, token), options.host, options.port)
+    return OK
 
 
 def _conformance(options: argparse.Namespace) -> int:
