@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from graders.errors import BadGrader
+from graders.errors import BadGrader, GraderError
 from graders.grader import Grader, SplitGrader, resolve
 from graders.verdict import Status, Verdict
 
@@ -57,7 +57,7 @@ class CascadeGrader:
         for part, decoder, encoded in zip(self._parts, self._decoders, reading, strict=True):
             try:
                 verdict = part.judge(decoder.decode(encoded), reference, question=question)
-            except Exception as error:  # noqa: BLE001  one grader's failure must not hide another's verdict
+            except GraderError as error:  # one grader that cannot use the reference must not hide another's verdict
                 verdict = Verdict(Status.ERROR, None, part.name, "exception", f"{type(error).__name__}: {error}", 0.0)
             verdicts.append(verdict)
             if verdict.correct:

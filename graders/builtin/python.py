@@ -4,38 +4,25 @@ The reference is JSON: `{"inputs": [text, …], "outputs": [text, …]}` or `[{"
 process that runs the program is given the inputs only, runs nothing else, and is thrown away; what the program printed
 is compared elsewhere, so no exit code, marker or forged result can pass a test (note G1).
 
-Touches: the standard streams of a worker, while a program runs in it.
+Touches: whatever a program can, in a locked worker.
 """
 
-import builtins
-import io
-import os
 import re
-import sys
-from typing import IO, Annotated, Any, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from graders.errors import BadReference, SandboxUnavailable
+from graders.sandbox.programs import MAX_OUTPUT_BYTES, Run, is_locked, run_program
 from graders.verdict import Status, Verdict
 
-MAX_OUTPUT_BYTES = 32 << 10
-"""For all tests of a completion together."""
 MAX_TESTS = 256
 _FENCE = re.compile(r"```(?:python|py|python3)?[ \t]*\r?\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _PRELOADED = (
     "array, base64, bisect, cmath, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, "
     "heapq, io, itertools, json, math, operator, os, queue, random, re, statistics, string, sys, time, typing, zlib"
 )
-
-
-class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program did with one input."""
-
-    end: Literal["finished", "raised", "output limit"]
-    printed: Annotated[str, Meta(max_length=MAX_OUTPUT_BYTES)]
-    failure: Annotated[str, Meta(max_length=200)]
 
 
 class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,7 +67,7 @@ class PythonGrader:
         Raises:
             SandboxUnavailable: this process is not locked down.
         """
-        if not _is_locked() and completion not in (example[0] for example in self.examples):
+        if not is_locked() and completion not in (example[0] for example in self.examples):
             raise SandboxUnavailable(
                 "python grader: expected a locked sandbox process, got an open one; grade through GraderPool"
             )
@@ -91,7 +78,7 @@ class PythonGrader:
         runs: list[Run] = []
         left = MAX_OUTPUT_BYTES
         for text in msgspec.json.decode(question or "[]", type=list[str]):
-            runs.append(_run(program, text, left))
+            runs.append(run_program(program, text, left))
             left -= len(runs[-1].printed.encode())
             if runs[-1].end != "finished":
                 break
@@ -127,57 +114,6 @@ class PythonGrader:
         return Verdict(status, reading.program, self.name, "tests", detail, 0.0)
 
 
-class _OutputLimitError(BaseException):
-    """A program printed more than it may; not an Exception, so that it cannot be caught by accident."""
-
-
-class _Output(io.BytesIO):
-    """Collects what is printed, up to a limit."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def write(self, printed: Any) -> int:
-        if self.tell() + len(printed) > self._limit:
-            raise _OutputLimitError
-        return super().write(printed)
-
-
-def _run(program: str, text: str, max_output_bytes: int) -> Run:
-    """Run a program with standard input and output of its own."""
-    collected = _Output(max_output_bytes)
-    output = io.TextIOWrapper(collected, "utf-8", "replace", write_through=True)
-    source = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
-    streams = sys.stdin, sys.stdout
-    sys.stdin, sys.stdout = source, output
-    end, failure = "finished", ""
-    try:
-        scope = {"__name__": "__main__", "open": _opener(source)}
-        exec(compile(program, "<completion>", "exec"), scope)
-    except (SystemExit, KeyboardInterrupt):
-        pass
-    except MemoryError:
-        raise
-    except _OutputLimitError:
-        end = "output limit"
-    except Exception as error:  # noqa: BLE001  a program in a worker: whatever it raises is its result
-        end, failure = "raised", f"{type(error).__name__}: {error}"[:200]
-    finally:
-        sys.stdin, sys.stdout = streams
-    printed = collected.getvalue().decode("utf-8", "replace")[:max_output_bytes]
-    return Run(end, printed, failure.encode("utf-8", "replace").decode())
-
-
-def _opener(source: IO[str]) -> Any:
-    """Give an `open` for which descriptor 0, as programs in contests use it, is the test's input."""
-
-    def opened(file: Any, *arguments: Any, **settings: Any) -> Any:
-        return source if file == 0 else builtins.open(file, *arguments, **settings)
-
-    return opened
-
-
 def _lines(printed: str) -> list[str]:
     return [line.rstrip() for line in printed.rstrip().splitlines()]
 
@@ -198,14 +134,3 @@ def _tests(reference: str) -> list[_Test]:
     if not 0 < len(tests) <= MAX_TESTS:
         raise BadReference(f"python grader: expected 1 to {MAX_TESTS} tests, got {len(tests)}")
     return tests
-
-
-def _is_locked() -> bool:
-    """Whether the filter of system calls is on this process: nothing else makes this call fail in this way."""
-    try:
-        os.getcwd()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -4,6 +4,7 @@ Touches: its dispatcher's thread and processes.
 """
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
@@ -140,7 +141,8 @@ class GraderPool:
         arrived: asyncio.Queue[list[tuple[int, Verdict]] | Exception] = asyncio.Queue()
 
         def put(batch: list[tuple[int, Verdict]] | Exception) -> None:
-            loop.call_soon_threadsafe(arrived.put_nowait, batch)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                loop.call_soon_threadsafe(arrived.put_nowait, batch)
 
         job = await asyncio.to_thread(self._start, checked, put, put)
         missing = len(checked)

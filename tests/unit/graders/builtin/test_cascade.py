@@ -2,7 +2,7 @@
 
 import pytest
 
-from graders import BadGrader, GraderPool, Status, UnknownGrader
+from graders import BadGrader, BadReference, GraderPool, Status, UnknownGrader
 from graders.builtin.cascade import CascadeGrader, cascade
 from graders.grader import is_shipped
 from graders.verdict import Verdict
@@ -18,7 +18,7 @@ class Fixed:
 
     def judge(self, reading: str, reference: str, *, question: str | None = None) -> Verdict:
         if self._status is None:
-            raise ValueError("planted")
+            raise BadReference("planted")
         return Verdict(self._status, reading, self.name, "fixed", "", 0.0)
 
     def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:

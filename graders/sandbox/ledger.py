@@ -1,0 +1,190 @@
+"""What is to be graded and what has become of it: every item is decided exactly once, whatever happens to workers.
+
+Touches: nothing; verdicts go to the jobs' own `deliver`.
+"""
+
+import random
+import signal
+from collections import Counter, deque
+
+import msgspec
+
+from graders.sandbox.crew import Assignment, Chunk, Crew, Job, draw_chunk
+from graders.sandbox.frames import Example, Failure, FrameError, Outcomes, Read, Ready
+from graders.verdict import Status, Verdict
+
+MAX_ATTEMPTS = 3
+"""How often work may be lost with its worker, nobody knowing why, before it is called an error."""
+
+
+class Ledger:
+    """The books of one grader; only the dispatcher's thread may use it.
+
+    Args:
+        crews: the stages that an item passes, one (`grade`) or two (`read`, `judge`).
+        ready: what the zygote said of the grader.
+        time_limit_s: for the verdict on an item that passed it.
+        counts: where verdicts and mishaps are counted.
+    """
+
+    def __init__(self, crews: list[Crew], ready: Ready, time_limit_s: float, counts: Counter[str]) -> None:
+        self._crews = crews
+        self._ready = ready
+        self._time_limit_s = time_limit_s
+        self._counts = counts
+        self._jobs: deque[Job] = deque()
+        self._outcomes = msgspec.msgpack.Decoder(Outcomes)
+        self._verdict = msgspec.msgpack.Decoder(Verdict)
+        self._read = msgspec.msgpack.Decoder(Read | Failure)
+        self._random = random.SystemRandom()
+
+    def add(self, job: Job) -> None:
+        self._jobs.append(job)
+
+    def unfinished(self) -> set[Job]:
+        """Every job that is still owed verdicts, if its work is in no worker's hands."""
+        return {*self._jobs, *(chunk.job for crew in self._crews for chunk in crew.waiting)}
+
+    def next_chunk(self, crew: Crew) -> Chunk | None:
+        """Give work for a crew, or None: interrupted work first, then the jobs in turn, so that none starves."""
+        while crew.waiting:
+            chunk = crew.waiting.popleft()
+            if not chunk.job.cancelled:
+                return chunk
+        while crew is self._crews[0] and self._jobs:
+            job = self._jobs.popleft()
+            if job.remaining:
+                chunk = draw_chunk(job, crew)
+                if job.remaining:
+                    self._jobs.append(job)
+                if chunk.tasks:
+                    return chunk
+        return None
+
+    def tasks_of(self, crew: Crew, chunk: Chunk) -> list[tuple]:
+        """Give what a worker is told: a reader nothing of the reference, a stranger's grader canaries at the end."""
+        if crew.role == "read":
+            return [(completion, None, question) for completion, _, question in chunk.tasks]
+        if crew.role == "judge" or self._ready.trusted:
+            return chunk.tasks
+        canaries = self._choose_canaries()
+        chunk.canaries = [example.status for example in canaries]
+        chunk.held = []
+        return [*chunk.tasks, *((example.completion, example.reference, None) for example in canaries)]
+
+    def enter(self, work: Assignment, payload: bytes) -> bool:
+        """Enter the results in a worker's frame, and say whether its chunk is done.
+
+        Raises:
+            FrameError: they are not the next results of its chunk.
+            MsgspecError: they are not results.
+        """
+        message = self._outcomes.decode(payload)
+        total = len(work.chunk.tasks) + len(work.chunk.canaries)
+        if message.chunk != work.number or message.first != work.done:
+            raise FrameError("expected the next results of the current chunk")
+        if not 0 < len(message.outcomes) <= total - work.done:
+            raise FrameError(f"expected at most {total - work.done} results, got {len(message.outcomes)}")
+        if work.crew.role == "read":
+            self._pass_on(work, [self._read.decode(outcome) for outcome in message.outcomes], message.outcomes)
+        else:
+            verdicts = [self._verdict.decode(outcome) for outcome in message.outcomes]
+            if work.chunk.canaries:
+                work.chunk.held += verdicts
+            else:
+                self._deliver(work.chunk.job, list(zip(work.chunk.indices[work.done :], verdicts, strict=False)))
+        work.done += len(message.outcomes)
+        return work.done == total
+
+    def believe(self, work: Assignment) -> bool:
+        """Deliver what was held if the canaries came out right, else have it done again; say which it was."""
+        chunk = work.chunk
+        said = [verdict.status for verdict in chunk.held[chunk.num_items :]]
+        if said == chunk.canaries:
+            self._deliver(chunk.job, list(zip(chunk.indices, chunk.held, strict=False)))
+            return True
+        self._counts["canaries"] += 1
+        if chunk.num_items > 1:
+            work.crew.waiting.extendleft(chunk.part([k], chunk.attempt) for k in range(chunk.num_items))
+        else:
+            detail = f"after this answer, known answers got {', '.join(said)} for {', '.join(chunk.canaries)}"
+            self._decide(chunk, 0, Status.ERROR, "canary", detail)
+        return False
+
+    def expire(self, work: Assignment, culprit: int) -> None:
+        """A worker was killed at its deadline, being at task `culprit`: that one is over budget."""
+        self._counts["kills"] += 1
+        if not work.done <= culprit < work.chunk.num_items:
+            self.redo(work)
+            return
+        self.redo(work, culprit)
+        detail = f"not done within {self._time_limit_s:g} s"
+        self._decide(work.chunk, culprit, Status.OVER_BUDGET, "deadline", detail, self._time_limit_s)
+
+    def settle_death(self, work: Assignment, culprit: int, exit_code: int) -> None:
+        """A worker died at task `culprit`: once may be bad luck; a task that kills twice is to blame."""
+        self._counts["crashes"] += 1
+        if not work.done <= culprit < work.chunk.num_items:
+            self.redo(work)
+            return
+        self.redo(work, culprit)
+        if work.chunk.attempt == 0:
+            work.crew.waiting.appendleft(work.chunk.part([culprit], attempt=1))
+        else:
+            self._decide(work.chunk, culprit, *_cause(exit_code))
+
+    def redo(self, work: Assignment, culprit: int | None = None) -> None:
+        """Put back what a lost worker had not answered, but for the culprit, if it is known."""
+        chunk = work.chunk
+        first = 0 if chunk.canaries else work.done
+        rest = [k for k in range(first, chunk.num_items) if k != culprit]
+        attempt = chunk.attempt if culprit is not None else chunk.attempt + 1
+        if rest and attempt < MAX_ATTEMPTS:
+            work.crew.waiting.appendleft(chunk.part(rest, attempt))
+            return
+        for k in rest:
+            self._decide(chunk, k, Status.ERROR, "crash", f"lost with its worker {MAX_ATTEMPTS} times")
+
+    def _choose_canaries(self) -> list[Example]:
+        """Choose a known-right and a known-wrong answer, as far as the grader has given any."""
+        kinds = [
+            [example for example in self._ready.examples if example.status == status]
+            for status in (Status.CORRECT, Status.INCORRECT)
+        ]
+        return [self._random.choice(kind) for kind in kinds if kind]
+
+    def _pass_on(self, work: Assignment, reads: list[Read | Failure], encoded: list[msgspec.Raw]) -> None:
+        """Give what a reader read to the judges. A reader's failure can be any failure, and nothing else."""
+        chunk = work.chunk
+        passed = Chunk(chunk.job, [], [])
+        for position, (read, outcome) in enumerate(zip(reads, encoded, strict=True), start=work.done):
+            if isinstance(read, Failure):
+                self._decide(chunk, position, Status(read.status), read.method, read.detail, read.duration_s)
+            else:
+                _, reference, question = chunk.tasks[position]
+                passed.indices.append(chunk.indices[position])
+                passed.tasks.append((outcome, reference, question))
+        if passed.tasks:
+            self._crews[1].waiting.append(passed)
+
+    def _decide(
+        self, chunk: Chunk, position: int, status: Status, method: str, detail: str, duration_s: float = 0.0
+    ) -> None:
+        verdict = Verdict(status, None, self._ready.name, method, detail, duration_s)
+        self._deliver(chunk.job, [(chunk.indices[position], verdict)])
+
+    def _deliver(self, job: Job, decided: list[tuple[int, Verdict]]) -> None:
+        if decided and not job.cancelled:
+            self._counts.update(verdict.status.value for _, verdict in decided)
+            job.deliver(decided)
+
+
+def _cause(exit_code: int) -> tuple[Status, str, str]:
+    """Say what a worker's end means for the completion that it was at."""
+    if exit_code == -signal.SIGXCPU:
+        return Status.OVER_BUDGET, "deadline", "used up its processor time"
+    if exit_code == -signal.SIGSYS:
+        return Status.ERROR, "violation", "the worker made a forbidden system call and was killed"
+    if exit_code < 0:
+        return Status.ERROR, "crash", f"the worker died twice, of {signal.Signals(-exit_code).name}"
+    return Status.ERROR, "crash", f"the worker left twice, with exit code {exit_code}"
