@@ -12,10 +12,10 @@ import msgspec
 
 from graders.parse_forms import choice, clock, compound, words
 from graders.parse_grammar import Grammar
-from graders.parse_text import canonical_text, cleaned
+from graders.parse_text import canonical_text, cleaned, without_markup
 from graders.parse_tokens import ParseError, Token, tokenize
 from graders.parse_units import split_unit, without_label
-from graders.tree import Apply, Node, Number, Quantity, Relation, Text
+from graders.tree import Apply, List, Name, Node, Number, Quantity, Relation, Text, names
 from graders.units import known_symbol
 
 __all__ = ["Limits", "ParseError", "canonical_text", "parse"]
@@ -40,6 +40,10 @@ DEFAULT_LIMITS = Limits()
 _PLAIN_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _BRACKET = re.compile(r"[({\[)}\]]")
 _LABELLED = re.compile(r"(\\?[A-Za-z][A-Za-z_]{0,12}\([^()=]{1,40}\))\s*=\s*([^=]+)", re.DOTALL)
+_GLOSS = re.compile(
+    r",?\s*(?:\\text\s*\{)?[\s,(]*\b(?:where|for (?:all|any|every|each|some)|with|such that)\b(.+)", re.DOTALL
+)
+_INTEGER_CLAUSE = re.compile(r"\s*\(?\s*([a-zA-Z]) (?:is |are )?(?:an |any |some )?(?:arbitrary )?integers?[\s).]*")
 _CURRENCY = re.compile(r"(-?)\s*(\\\$|[$€£¥₹]|Rs\.?|USD|US\\?\$)\s*(?=[\d.(\\])")
 
 
@@ -93,12 +97,35 @@ def _mathematics(text: str, limits: Limits) -> Node:
         node = Grammar(tokens, limits.max_depth).whole()
         return node if unit is None else _quantity(node, unit)
     except ParseError:
-        labelled = _LABELLED.fullmatch(text)
-        if labelled is not None:
-            return Relation(("=",), (Text(canonical_text(labelled[1])), _mathematics(labelled[2], limits)))
+        found = _glossed(text, limits) or _labelled(text, limits)
+        if found is not None:
+            return found
         if any(token.kind in ("text", "word") and len(token.text) > 1 for token in tokens):
             return Text(canonical_text(text))
         raise
+
+
+def _labelled(text: str, limits: Limits) -> Node | None:
+    """`P(A|B) = 1/2`, where the label itself is no expression known here."""
+    match = _LABELLED.fullmatch(text)
+    if match is None:
+        return None
+    value = _mathematics(match[2], limits)
+    return None if isinstance(value, Text) else Relation(("=",), (Text(canonical_text(match[1])), value))
+
+
+def _glossed(text: str, limits: Limits) -> Node | None:
+    """`x = 3k, where k is an integer`: the clause says what the names in front of it are; numbers take none."""
+    match = _GLOSS.search(text)
+    if match is None:
+        return None
+    value = _mathematics(text[: match.start()], limits)
+    if isinstance(value, Text) or not names(value):
+        return None
+    parameter = _INTEGER_CLAUSE.fullmatch(without_markup(match[1]).replace("$", ""))
+    if parameter is None:
+        return value
+    return List((value, Relation(("∈",), (Name(parameter[1]), Name("bb Z")))))
 
 
 def _quantity(node: Node, unit: str) -> Node:

@@ -11,6 +11,7 @@ from graders.parse_cursor import Reader
 from graders.parse_tokens import ParseError
 from graders.tree import Apply, Builder, List, Name, Node, Number, Set, Text, Tuple
 
+_COUNTED = {"C": "binomial", "P": "permutations"}
 _CALLED = frozenset({"f", "g", "h"})
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc"}
 _INVERSES |= {"sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh"}
@@ -111,6 +112,11 @@ def _name(reader: Reader) -> Node:
     if name[:2] in ("C_", "P_", "A_") and cursor.peek()[:2] == ("op", "^"):
         cursor.at = start + 1
         return _combination(reader, name[0])
+    if name in _COUNTED and cursor.peek()[:2] == ("open", "("):
+        bracket = reader.bracket()
+        if isinstance(bracket, Tuple) and len(bracket.items) == 2:
+            return Apply(_COUNTED[name], bracket.items)
+        return Apply("*", (Name(name), bracket))
     if name in _CALLED and cursor.peek().text == "(":
         return Apply("call", (Name(name), reader.bracket()))
     return Name(name)

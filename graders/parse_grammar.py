@@ -18,6 +18,7 @@ from graders.parse_atoms import atom, braces
 from graders.parse_cursor import Cursor
 from graders.parse_tokens import Token
 from graders.tree import Apply, Interval, List, Name, Node, Number, Quantity, Ratio, Relation, Tuple
+from graders.units import canonical_unit
 
 _RELATION_SIGNS = frozenset("= < > ≤ ≥ ≠ ≈ ∈ ≡ ≅ ∼ ⊂ ⊆ ∝ ∉ ⊥ ∥".split())
 _SET_SIGNS = {"∪": "union", "∩": "intersection", "∖": "difference"}
@@ -72,12 +73,21 @@ class Grammar:
         return found
 
     def relation(self) -> Node:
-        terms, signs = [self.setwise()], []
+        terms, signs = [self.with_unit(self.setwise())], []
         while (token := self.cursor.peek()).kind == "op" and token.text in _RELATION_SIGNS:
             self.cursor.advance()
             signs.append(token.text)
-            terms.append(self.setwise())
+            terms.append(self.with_unit(self.setwise()))
         return Relation(tuple(signs), tuple(terms)) if signs else terms[0]
+
+    def with_unit(self, value: Node) -> Node:
+        """The value with the unit in words behind it, if it is one item among several: `3 cm, 4 cm`."""
+        token = self.cursor.peek()
+        unit = canonical_unit(token.text) if token.kind == "text" else None
+        if unit is None:
+            return value
+        self.cursor.advance()
+        return Quantity(value, unit)
 
     def setwise(self) -> Node:
         left = self.ratio()

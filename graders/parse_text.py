@@ -24,6 +24,12 @@ _LABEL = re.compile(
     r"|(?:thus|so|therefore|hence|answer|ans|final answer|solution)\s*[:,=]\s*(?=\S)",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(
+    r"(?:\\text\s*\{\s*)?([A-Za-z][A-Za-z ,'-]{0,80}?) (?:is|are|equals)\s*:?\s*(?:\}\s*)?(?=[-\d$\\(])(?!\\text)"
+)
+_DENIAL = re.compile(
+    r"\b(?:not|no|never|nor|either|or|if|unless|maybe|perhaps|wrong|incorrect|neither)\b|n't", re.IGNORECASE
+)
 
 
 def cleaned(text: str) -> str:
@@ -50,8 +56,14 @@ def _trimmed(text: str) -> str:
             text = sign + text.removesuffix(sign).rstrip()
     if text.startswith("\\text{\\$}"):
         text = "\\$" + text.removeprefix("\\text{\\$}")
-    label = _LABEL.match(text)
+    label = _LABEL.match(text) or _sentence_label(text)
     return text[label.end() :].strip() if label else text
+
+
+def _sentence_label(text: str) -> re.Match[str] | None:
+    """The words before a value, as in "The probability is 1/2", unless they deny or weaken it."""
+    label = _SENTENCE.match(text)
+    return None if label is None or _DENIAL.search(label[1]) else label
 
 
 def _without_tail(text: str) -> str:

@@ -74,6 +74,7 @@ _SYNONYMS = {
 _TEXT_WRAPPERS = frozenset(
     {"text", "mbox", "hbox", "textbf", "textrm", "textit", "textsf", "textnormal", "emph", "textup"}
 )
+_JOINED = re.compile(r"([A-Za-z]+) (and|or)", re.IGNORECASE)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 MAX_TOKENS = 4_000
 
@@ -212,6 +213,9 @@ def _wrapped(text: str, wrapper: re.Match[str], spaced: bool, max_digits: int, t
     elif bare.isalpha() and len(bare) > 1:
         token = _word_token(bare, at, spaced)
         tokens.append(Token("text", bare, at, spaced) if token.kind == "word" else token)
+    elif name in _TEXT_WRAPPERS and (joined := _JOINED.fullmatch(bare)) is not None:
+        tokens.append(Token("text", joined[1], at, spaced))
+        tokens.append(Token("op", joined[2].lower(), at, True))
     elif name in _TEXT_WRAPPERS and re.search(r"[A-Za-z]{2}", bare) and not re.search(r"\\(?!\W)|\$", bare):
         tokens.append(Token("text", bare, at, spaced))
     else:
