@@ -75,9 +75,7 @@ class SetComparison(Record, frozen=True, tag=False):
             return f"{self.model_b} is {word} than {self.model_a} {where}: {numbers}, {p}."
         bound = ""
         if self.detectable:
-            bound = (
-                f"; a true difference below {100 * self.detectable:.1f} points is missed once in 5 times or more"
-            )
+            bound = f"; a true difference below {100 * self.detectable:.1f} points is missed once in 5 times or more"
         return f"{self.model_b} and {self.model_a} cannot be told apart {where}: {numbers}, {p}{bound}."
 
 

@@ -240,7 +240,7 @@ def _row(group: Group, label: str, problems: Sequence[Sequence[Outcome]], seed: 
     low, high = accuracy_interval(num_correct, num_graded, np.random.default_rng(seed))
     finished = [item for row in graded for item in row if not item.truncated]
     lengths = np.sort([item.num_tokens for item in samples])
-    several = of_several_samples(graded, seed, with_intervals=group is Group.ALL)
+    several = of_several_samples(problems, seed, with_intervals=group is Group.ALL)
 
     def share(status: Status) -> float:
         return sum(item.status is status for item in samples) / len(samples)

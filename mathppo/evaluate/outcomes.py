@@ -43,11 +43,13 @@ class Several(NamedTuple):
     intervals: dict[str, Interval]
 
 
-def of_several_samples(graded: Sequence[Sequence[Outcome]], seed: int, *, with_intervals: bool) -> Several:
-    """Give pass@k, maj@k and G-Pass@k; all empty where some problem has fewer than two graded samples.
+def of_several_samples(problems: Sequence[Sequence[Outcome]], seed: int, *, with_intervals: bool) -> Several:
+    """Give pass@k, maj@k and G-Pass@k from each problem's samples, in any order.
 
-    Problems without a graded sample say nothing and are left out.
+    Samples on which the grader failed are left out, and so are problems of which none is left; all is empty where some
+    problem has fewer than two. Each estimate starts from the seed.
     """
+    graded = [[item for item in row if item.status is not Status.ERROR] for row in problems]
     rows = [row for row in graded if row]
     n = min(map(len, rows), default=0)
     if n < 2:

@@ -184,3 +184,30 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
     with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
         assert writer.done == many[: len(writer.done)]
         assert len(writer.done) >= 10
+
+
+def test_a_log_grows_and_loses_only_its_torn_tail(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "log.jsonl"
+    first, second = PROBLEMS[:2]
+    with store.AppendLog(path, store.PROBLEMS) as log:
+        log.append([first])
+        log.append([])
+    with open(path, "ab") as file:
+        file.write(b'{"schema":"problem/1","id":"torn')
+    assert list(store.read_log(path, store.PROBLEMS)) == [first]
+    with store.AppendLog(path, store.PROBLEMS) as log:
+        log.append([second])
+    assert list(store.read_log(path, store.PROBLEMS)) == [first, second]
+    assert list(store.read_log(tmp_path / "none.jsonl", store.PROBLEMS)) == []
+
+
+def test_a_log_has_one_writer_and_whole_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with (
+        store.AppendLog(path, store.PROBLEMS),
+        pytest.raises(BadArtefact, match="another process is writing it; wait for it or end it"),
+    ):
+        store.AppendLog(path, store.PROBLEMS)
+    path.write_bytes(b'{"schema":"problem/1"}\n')
+    with pytest.raises(BadArtefact, match=r"log\.jsonl line 1: expected one of problems, got .*delete the line"):
+        list(store.read_log(path, store.PROBLEMS))

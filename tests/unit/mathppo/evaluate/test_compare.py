@@ -1,0 +1,134 @@
+"""Two evaluations set beside each other."""
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from graders.verdict import Status
+from mathppo.errors import BadInput
+from mathppo.evaluate.compare import Comparison, compare_results
+from mathppo.evaluate.metrics import summarise_outcomes
+from mathppo.evaluate.outcomes import Outcome
+from mathppo.evaluate.paired import mcnemar_p
+from mathppo.evaluate.result import FirstPrompt, Result
+from mathppo.records import Problem
+
+
+def result(counts: list[int], n: int = 1, *, name: str = "set", model: str = "A", **changes: Any) -> Result:
+    problems = [Problem(id=f"p{i}", question="?", reference="1") for i in range(len(counts))]
+    outcomes = {
+        p.id: [Outcome(Status.CORRECT if j < c else Status.INCORRECT, 5, False) for j in range(n)]
+        for p, c in zip(problems, counts, strict=True)
+    }
+    evaluation = summarise_outcomes(name, 0, "sampled" if n > 1 else "greedy", problems, outcomes)
+    fields: dict[str, Any] = {
+        **{"benchmark": name, "template": "plain", "golds": "official", "weights": model, "model": model},
+        **{"grader": "math", "identity": model, "system": None, "temperature": 0.0, "max_new_tokens": 32, "seed": 0},
+        **{"problems_sha256": "p", "prompts_sha256": "q", "notes": [], "evaluation": evaluation},
+        "first_prompt": FirstPrompt(problem_id="p0", text="?", ids=[1]),
+        **{"problem_ids": [p.id for p in problems], "num_correct": counts, "num_graded": [n] * len(counts)},
+    }
+    return Result(**{**fields, **changes})
+
+
+def test_single_samples_are_compared_by_mcnemar() -> None:
+    (one,) = compare_results([result([1, 1, 0, 0, 0])], [[result([1, 0, 1, 1, 1], model="B")]]).sets
+    assert (one.accuracy_a, one.accuracy_b, one.difference) == (0.4, 0.8, pytest.approx(0.4))
+    assert (one.test, one.p, one.p_holm) == ("exact McNemar", mcnemar_p(1, 3), mcnemar_p(1, 3))
+    assert sorted(one.wins) == ["p2", "p3", "p4"]
+    assert one.losses == ["p1"]
+    assert one.low <= one.difference <= one.high
+    assert "B and A cannot be told apart on set.plain.greedy (5 problems): +40.0 points" in one.sentence
+
+
+def test_several_samples_are_compared_by_permutation_and_the_sentence_says_which_is_better() -> None:
+    a, b = result([1] * 40, 4), result([3] * 40, 4, model="B")
+    (one,) = compare_results([a], [[b]]).sets
+    assert one.test == "paired permutation"
+    assert one.p < 1e-3
+    assert one.sentence.startswith("B is better than A on set.plain.sampled (40 problems): +50.0 points")
+    (other,) = compare_results([b], [[a]]).sets
+    assert "A is worse than B" in other.sentence
+
+
+def test_gains_and_losses_are_listed_by_size() -> None:
+    (one,) = compare_results([result([0, 2, 4, 1], 4)], [[result([4, 3, 0, 0], 4, model="B")]]).sets
+    assert one.wins == ["p0", "p1"]
+    assert one.losses == ["p2", "p3"]
+
+
+def test_p_is_adjusted_for_all_that_is_compared() -> None:
+    a = [result([0] * 8), result([0] * 8, name="two")]
+    b = [result([1] * 8, model="B"), result([0] * 8, name="two", model="B")]
+    first, second = compare_results(a, [b]).sets
+    assert first.p == mcnemar_p(8, 0)
+    assert first.p_holm == 2 * first.p
+    assert second.p_holm == 1
+
+
+def test_a_third_policy_is_held_against_the_first() -> None:
+    found = compare_results([result([1, 0])], [[result([1, 1], model="B")], [result([0, 0], model="C")]])
+    assert [(one.model_a, one.model_b) for one in found.sets] == [("A", "B"), ("A", "C")]
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Comparison) == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"problems_sha256": "x"}, r"other problems or right answers \(2 and 2\)"),
+        ({"prompts_sha256": "x"}, r"other prompts \(templates plain and plain, or another tokenizer\)"),
+        ({"max_new_tokens": 64}, r"another max_new_tokens \(32 and 64\)"),
+        ({"temperature": 1.0}, r"another temperature \(0\.0 and 1\.0\)"),
+        ({"grader": "exact"}, r"another grader \(math and exact\)"),
+    ],
+)
+def test_unlike_evaluations_are_refused_unless_forced(changes: dict[str, Any], message: str) -> None:
+    a, b = result([1, 0]), result([1, 1], model="B", **changes)
+    with pytest.raises(BadInput, match=f"compare set.plain.greedy: expected the same for both, got {message}"):
+        compare_results([a], [[b]])
+    (one,) = compare_results([a], [[b]], force=True).sets
+    assert len(one.notes) == 1
+
+
+def test_forced_comparisons_use_the_problems_that_both_have() -> None:
+    a = result([1, 0, 1])
+    b = result([1, 1, 0], model="B", problem_ids=["p0", "p1", "other"], problems_sha256="x")
+    (one,) = compare_results([a], [[b]], force=True).sets
+    assert (one.num_problems, one.wins, one.losses) == (2, ["p1"], [])
+    apart = msgspec.structs.replace(b, problem_ids=["x", "y", "z"])
+    with pytest.raises(BadInput, match="problems that both have graded samples of, got none"):
+        compare_results([a], [[apart]], force=True)
+
+
+def test_results_that_cannot_be_paired_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"one result of set\.plain\.greedy in each folder, got those of A and B"):
+        compare_results([result([1]), result([1], model="B")], [[result([0])]])
+    with pytest.raises(BadInput, match=r"a set that both have, got set\.plain\.greedy against two\.plain\.greedy"):
+        compare_results([result([1])], [[result([0], name="two")]])
+
+
+def test_counts_must_be_of_every_problem() -> None:
+    with pytest.raises(BadInput, match="two counts for each of 1 problems, got 2 and 2"):
+        result([1, 0], problem_ids=["p0"])
+
+
+@pytest.mark.slow
+def test_equal_policies_are_told_apart_as_rarely_as_the_level_says() -> None:
+    """The whole path on simulated nulls: n = 4 samples of 200 problems of uneven difficulty, 2,000 repeats."""
+    source = np.random.default_rng(5)
+    rejected = 0
+    for repeat in range(2_000):
+        skill = source.beta(0.6, 0.6, size=200)
+        a, b = (result(source.binomial(4, skill).tolist(), 4, model=m) for m in "AB")
+        rejected += compare_results([a], [[b]], seed=repeat).sets[0].p < 0.05
+    assert 0.04 <= rejected / 2_000 <= 0.06
+
+
+def test_the_same_results_give_the_same_comparison() -> None:
+    source = random.Random(0)
+    a, b = ([source.randrange(5) for _ in range(30)] for _ in "ab")
+    first = compare_results([result(a, 4)], [[result(b, 4, model="B")]])
+    assert compare_results([result(a, 4)], [[result(b, 4, model="B")]]) == first
