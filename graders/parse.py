@@ -15,7 +15,7 @@ from graders.parse_grammar import Grammar
 from graders.parse_text import canonical_text, cleaned, without_markup
 from graders.parse_tokens import ParseError, Token, tokenize
 from graders.parse_units import split_unit, without_label
-from graders.tree import Apply, List, Name, Node, Number, Quantity, Relation, Text, names
+from graders.tree import Apply, Cases, List, Name, Node, Number, Quantity, Relation, Text, names
 from graders.units import known_symbol
 
 __all__ = ["Limits", "ParseError", "canonical_text", "parse"]
@@ -115,7 +115,10 @@ def _labelled(text: str, limits: Limits) -> Node | None:
 
 
 def _glossed(text: str, limits: Limits) -> Node | None:
-    """`x = 3k, where k is an integer`: the clause says what the names in front of it are; numbers take none."""
+    """`x = 3k, where k is an integer`: the clause says what the names in front of it are; numbers take none.
+
+    A clause that is no membership of the integers is kept as the one case in which the value is given.
+    """
     match = _GLOSS.search(text)
     if match is None:
         return None
@@ -124,7 +127,7 @@ def _glossed(text: str, limits: Limits) -> Node | None:
         return None
     parameter = _INTEGER_CLAUSE.fullmatch(without_markup(match[1]).replace("$", ""))
     if parameter is None:
-        return value
+        return Cases(((value, Text(canonical_text(match[1]))),))
     return List((value, Relation(("∈",), (Name(parameter[1]), Name("bb Z")))))
 
 

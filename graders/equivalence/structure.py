@@ -5,6 +5,7 @@ The rules are written out, with their reasons, in `graders/RULES.md`.
 Touches: nothing.
 """
 
+import re
 from fractions import Fraction
 
 from graders.equivalence.comparison import Comparison, joined
@@ -72,6 +73,8 @@ class Comparer:
         return self._mathematics(answer, reference)
 
     def _mathematics(self, answer: Node, reference: Node) -> Comparison:
+        if _clause(answer) or _clause(reference):
+            return self._cases(answer, reference)
         families = compare_families(answer, reference)
         if families is not None:
             return families
@@ -175,6 +178,12 @@ class Comparer:
         return compare_equations(_difference(one), _difference(other), positive=one.ops[0] != "≠")
 
     def _cases(self, answer: Node, reference: Node) -> Comparison:
+        clauses = _clause(answer), _clause(reference)
+        if any(clauses):
+            bare = [node.branches[0][0] if isinstance(node, Cases) else node for node in (answer, reference)]
+            if all(clauses) and clauses[0] != clauses[1] and any(map(_has_mathematics, clauses)):
+                return Comparison(False, "text", "the clauses behind the values differ")
+            return self.compare(bare[0], bare[1])
         if not (isinstance(answer, Cases) and isinstance(reference, Cases)):
             return Comparison(False, "structure", f"a {_kind(answer)} against a {_kind(reference)}")
         pairs = [tuple(Tuple(branch) for branch in node.branches) for node in (answer, reference)]
@@ -280,6 +289,17 @@ def _unsolved(answer: Node, reference: Node) -> Comparison | None:
         if isinstance(relation, Relation) and pieces(relation) is None and (solved := pieces(other)) is not None:
             return compare_unsolved(relation, solved)
     return None
+
+
+def _clause(node: Node) -> str:
+    """The words of a "where" behind a single value; empty where there are none."""
+    if isinstance(node, Cases) and len(node.branches) == 1 and isinstance(node.branches[0][1], Text):
+        return node.branches[0][1].text
+    return ""
+
+
+def _has_mathematics(clause: str) -> bool:
+    return re.search(r"[\d=<>≤≥≠∈]", clause) is not None
 
 
 def _is_based(node: Node) -> bool:
