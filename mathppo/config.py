@@ -254,10 +254,10 @@ class Config(Settings, frozen=True):
                 f'learner.kl_coef: expected 0 while learner.kl_place is "none", got {self.learner.kl_coef}; '
                 'set learner.kl_place to "reward" or "loss"'
             )
-        if self.learner.kl_place == "none" and self.learner.kl_target is not None:
+        if self.learner.kl_target is not None and self.learner.kl_coef == 0:
             raise BadSetting(
-                f'learner.kl_target: expected none while learner.kl_place is "none", got {self.learner.kl_target}; '
-                'set learner.kl_place to "reward" or "loss", and learner.kl_coef to the first coefficient'
+                f"learner.kl_target: expected none while learner.kl_coef is 0, got {self.learner.kl_target}; "
+                "set learner.kl_coef to the first coefficient, from which it is multiplied up or down"
             )
         if self.learner.shared_trunk and (self.learner.critic_from or self.learner.critic_num_layers):
             raise BadSetting(

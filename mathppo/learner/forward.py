@@ -35,7 +35,7 @@ class Compute:
     Args:
         dtype: of matrix products; bfloat16 by autocast, so that weights and their gradients stay float32.
         head_chunk_tokens: tokens whose logits exist at one time; 0 = the model's own head, all logits of a pass.
-        recomputes: layers marked by `gradient_checkpointing_enable` keep their inputs only.
+        recomputes: layers that `models.mark_layers` marked keep their inputs only; backward does the rest again.
     """
 
     dtype: torch.dtype = torch.float32

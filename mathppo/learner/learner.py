@@ -74,7 +74,7 @@ class Learner:
         forward.require_fit(policy, self.compute, shares_trunk=shares_trunk, num_ranks=ranks.size)
         for model in self.models.values():
             if settings.activation_checkpointing:
-                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+                models.mark_layers(model)
             ranks.shard(model)
         if reference is not None:
             ranks.shard(reference)

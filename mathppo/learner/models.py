@@ -157,6 +157,13 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
         raise BadCheckpoint(f"{path}: expected a tokenizer beside the weights, got: {reason}") from None
 
 
+def mark_layers(model: PreTrainedModel) -> None:
+    """Mark a model's layers as ones that backward computes again; `forward.Compute` says when they are."""
+    # The older name is deprecated in favour of one that transformers before 5.20 does not have.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable()
+
+
 def quiet() -> None:
     """Turn off transformers' own progress bars and remarks: this package shows its own."""
     transformers.utils.logging.disable_progress_bar()

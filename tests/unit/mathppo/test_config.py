@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mathppo.config import Config, encode_config, load_config, settings_of
+from mathppo.config import Config, LearnerSettings, encode_config, load_config, settings_of
 from mathppo.errors import BadSetting
 
 
@@ -49,11 +49,24 @@ def test_none_turns_a_setting_off(tmp_path: Path) -> None:
         ("learner.algorithm", "rloo", r"generator\.samples_per_prompt: expected at least 2"),
         ("learner.minibatches", "9999", r"learner\.minibatches: expected at most one a rollout \(128"),
         ("learner.kl_coef", "0.1", r'learner\.kl_coef: expected 0 while learner\.kl_place is "none"'),
+        ("learner.kl_target", "0.1", r"learner\.kl_target: expected none while learner\.kl_coef is 0, got 0\.1"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_path_and_what_is_allowed(key: str, value: str, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         load_config(None, [(key, value)])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("shared_trunk", True, r"learner\.shared_trunk: expected no trunk of the critic's own beside it"),
+        ("algorithm", "reinforce++", r"learner\.critic_warmup_iterations: expected 0 with .*reinforce\+\+"),
+    ],
+)
+def test_settings_of_a_critic_that_is_not_there_are_refused(name: str, value: object, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        Config(learner=LearnerSettings(**{"critic_num_layers": 1, "critic_warmup_iterations": 1, name: value}))  # type: ignore[arg-type]
 
 
 def test_bootstrapping_needs_a_critic() -> None:

@@ -7,7 +7,8 @@ from runs import scored_rollout
 
 from graders.verdict import Status
 from mathppo.config import RewardSettings
-from mathppo.reward import overlong_penalty, reward_of
+from mathppo.learner.diagnostics import of_rollouts
+from mathppo.reward import overlong_penalty, penalties_of, reward_of
 
 
 def reward(status: Status, **settings: object) -> float | None:
@@ -64,3 +65,52 @@ def test_the_penalty_is_taken_off_only_where_it_is_on() -> None:
     settings = RewardSettings(overlong_buffer_tokens=4, overlong_penalty=0.5)
     assert reward_of(item.verdict, item.rollout, settings) == 1.0
     assert reward_of(item.verdict, item.rollout, settings, overlong_budget_tokens=10) == 0.5
+
+
+def test_penalties_are_named_and_taken_off_together() -> None:
+    settings = RewardSettings(
+        format_penalty=0.25, missing_stop_penalty=0.5, overlong_buffer_tokens=4, overlong_penalty=1.0
+    )
+    cut = scored_rollout(completion_ids=[5] * 8, truncated=True, status=Status.NO_ANSWER, reward=0.0)
+    found = penalties_of(cut.verdict, cut.rollout, settings, overlong_budget_tokens=8)
+    assert found == {"format_penalty": 0.25, "missing_stop_penalty": 0.5, "overlong_penalty": 1.0}
+    assert reward_of(cut.verdict, cut.rollout, settings, overlong_budget_tokens=8) == -1.75
+    right = scored_rollout(completion_ids=[5] * 4)
+    assert set(penalties_of(right.verdict, right.rollout, settings).values()) == {0.0}
+    assert reward_of(right.verdict, right.rollout, settings, overlong_budget_tokens=8) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("status", "penalised"),
+    [(s, s in (Status.NO_ANSWER, Status.UNPARSABLE)) for s in Status if s is not Status.ERROR],
+)
+def test_the_format_penalty_falls_where_no_answer_can_be_read(status: Status, penalised: bool) -> None:
+    base = reward(status)
+    assert base is not None
+    assert reward(status, format_penalty=0.5) == base - 0.5 * penalised
+
+
+def test_the_missing_stop_penalty_goes_by_the_flag_and_not_by_the_last_id() -> None:
+    settings = RewardSettings(missing_stop_penalty=0.5)
+    other_stop = scored_rollout(completion_ids=[5, 9])  # ends in a stop token that is not the tokenizer's own
+    looks_ended = scored_rollout(completion_ids=[5, 2], truncated=True)
+    assert reward_of(other_stop.verdict, other_stop.rollout, settings) == 1.0
+    assert reward_of(looks_ended.verdict, looks_ended.rollout, settings) == 0.5
+
+
+def test_penalties_that_are_on_have_metrics_of_their_own() -> None:
+    scored = [
+        scored_rollout(completion_ids=[5] * 8, truncated=True, status=Status.NO_ANSWER, reward=0.0),
+        scored_rollout(completion_ids=[5] * 4),
+        scored_rollout(reward=None),
+    ]
+    names = {"format_penalty_mean", "missing_stop_penalty_mean", "overlong_penalty_mean"}
+    settings = RewardSettings(format_penalty=0.5, missing_stop_penalty=0.25, overlong_buffer_tokens=4)
+    row = of_rollouts(scored, settings, overlong_budget_tokens=8)
+    assert {name: row[name] for name in names} == {
+        "format_penalty_mean": 0.25,
+        "missing_stop_penalty_mean": 0.125,
+        "overlong_penalty_mean": 0.5,
+    }
+    assert not names & of_rollouts(scored, RewardSettings()).keys()
+    assert not names & of_rollouts(scored[2:], settings).keys()

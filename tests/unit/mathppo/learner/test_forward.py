@@ -1,0 +1,144 @@
+"""How a pass is computed changes its memory and speed, never what it gives."""
+
+import pytest
+import tiny_lms
+import torch
+from runs import tiny_learner, tiny_rollouts
+from transformers import GraniteConfig, GraniteForCausalLM
+
+from mathppo.batch import Batch, collate
+from mathppo.config import LearnerSettings, ModelSettings
+from mathppo.errors import BadSetting
+from mathppo.learner import forward, models
+from mathppo.learner.learner import Learner
+from mathppo.learner.opening import start_critic
+from mathppo.learner.sharding import Ranks
+
+Gradients = dict[str, torch.Tensor]
+
+
+def large_learner(**settings: object) -> Learner:
+    """A learner whose vocabulary is large enough for chunks."""
+    config = LearnerSettings(**{"minibatches": 1, **settings})  # type: ignore[arg-type]
+    shape = ModelSettings(hidden_size=32, num_layers=2, num_heads=2, intermediate_size=48, initializer_range=0.3)
+    policy = models.build_policy(shape, vocab_size=1100, bos_id=1, eos_id=2, pad_id=0, seed=0)
+    return Learner(policy, start_critic(policy, config), None, config, temperature=0.7)
+
+
+def gradients(learner: Learner, batch: Batch) -> Gradients:
+    learner.accumulate(learner.experience(batch), learner.count(batch), is_first=True)
+    found = {
+        f"{name}.{key}": p.grad.clone()
+        for name, model in learner.models.items()
+        for key, p in model.named_parameters()
+        if p.grad is not None
+    }
+    learner.optimizers.zero_grad()
+    return found
+
+
+def assert_same(first: Gradients, second: Gradients, tolerance: float = 2e-6) -> None:
+    assert first.keys() == second.keys()
+    for name, gradient in first.items():
+        torch.testing.assert_close(gradient, second[name], atol=tolerance, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("shared_trunk", [False, True])
+@pytest.mark.parametrize("entropy_coef", [0.0, 0.1])
+def test_chunks_of_the_head_change_no_gradient(entropy_coef: float, shared_trunk: bool) -> None:
+    batch = collate(tiny_rollouts(6), pad_id=0)
+    settings = {"entropy_coef": entropy_coef, "shared_trunk": shared_trunk}
+    whole, chunked = large_learner(head_chunk_tokens=0, **settings), large_learner(head_chunk_tokens=5, **settings)
+    assert (whole.compute.head_chunk_tokens, chunked.compute.head_chunk_tokens) == (0, 5)
+    assert_same(gradients(whole, batch), gradients(chunked, batch))
+
+
+def test_chunks_never_make_the_logits_of_a_pass() -> None:
+    learner, batch = large_learner(head_chunk_tokens=5), collate(tiny_rollouts(6), pad_id=0)
+    learner.policy.register_forward_hook(lambda *_: pytest.fail("the whole head ran"))
+    learner.update(learner.experience(batch), progress=0.0, seed=0)
+
+
+@pytest.mark.parametrize("name", tiny_lms.BUILDERS)
+def test_a_plain_head_gives_the_same_by_hand(name: str) -> None:
+    policy, batch = tiny_lms.build(name), collate(tiny_rollouts(4), pad_id=0)
+    assert forward.has_plain_head(policy)
+    if name == "bloom":
+        return  # takes no position ids
+    compute = forward.Compute(head_chunk_tokens=3)
+    expected = forward.completion_logprobs(policy, batch, temperature=0.7)
+    found = forward.completion_logprobs(policy, batch, temperature=0.7, compute=compute)
+    for first, second in zip(expected, found, strict=True):
+        torch.testing.assert_close(first[batch.completion_mask], second[batch.completion_mask], atol=1e-5, rtol=1e-5)
+
+
+def granite() -> models.PreTrainedModel:
+    """A model that divides its logits by a constant, in `forward`."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return GraniteForCausalLM(GraniteConfig(**tiny_lms.SHAPE, logits_scaling=4.0)).eval()
+
+
+def test_a_head_that_scales_its_logits_is_found_out_and_used_as_it_is() -> None:
+    policy = granite()
+    assert not forward.has_plain_head(policy)
+    policy.config.vocab_size = 2000
+    assert forward.choose_compute(policy, LearnerSettings()).head_chunk_tokens == 0
+    policy.get_output_embeddings().bias = torch.nn.Parameter(torch.zeros(1))  # type: ignore[union-attr]
+    assert not forward.has_plain_head(policy)
+
+
+def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
+    policy, settings = granite(), LearnerSettings(shared_trunk=True)
+    with pytest.raises(BadSetting, match=r"learner\.shared_trunk: expected a policy whose logits are one matrix"):
+        Learner(policy, tiny_learner().models["critic"], None, settings, temperature=1.0)
+
+
+def test_states_of_the_trunk_alone_are_refused_on_several_processes() -> None:
+    policy, compute = tiny_learner().policy, forward.Compute(head_chunk_tokens=5)
+    with pytest.raises(BadSetting, match=r"expected learner\.shared_trunk=false and learner\.head_chunk_tokens=0 on 2"):
+        forward.require_fit(policy, compute, shares_trunk=False, num_ranks=Ranks(0, 2).size)
+
+
+def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> None:
+    batch = collate(tiny_rollouts(6), pad_id=0)
+    plain, again = tiny_learner(), tiny_learner(activation_checkpointing=True)
+    runs, layers = [], again.policy.base_model.layers  # type: ignore[union-attr]
+    layers[0].input_layernorm.register_forward_hook(lambda *_: runs.append(1))  # type: ignore[index,union-attr]
+    expected, found = gradients(plain, batch), gradients(again, batch)
+    assert_same(expected, found, tolerance=1e-7)
+    assert len(runs) == 3  # the frozen pass, forward, and again in backward
+    assert not any(module.training for model in again.models.values() for module in model.modules())
+
+
+def test_bfloat16_computes_and_float32_keeps() -> None:
+    batch = collate(tiny_rollouts(8), pad_id=0)
+    exact, rounded = tiny_learner(), tiny_learner(compute_dtype="bfloat16", micro_batch_size=3)
+    expected, found = gradients(exact, batch), gradients(rounded, batch)
+    assert {p.dtype for model in rounded.models.values() for p in model.parameters()} == {torch.float32}
+    assert {gradient.dtype for gradient in found.values()} == {torch.float32}
+    first, second = (torch.cat([g.flatten() for g in grads.values()]) for grads in (expected, found))
+    assert torch.cosine_similarity(first, second, dim=0) > 0.97
+    assert not torch.equal(first, second)
+    moments = rounded.update(rounded.experience(batch), progress=0.0, seed=0)
+    assert moments["num_updates_skipped"] == 0.0
+    assert {t.dtype for t in rounded.optimizers.tensors().values()} == {torch.float32}
+
+
+def test_bfloat16_weights_become_float32_masters() -> None:
+    learner = tiny_learner()
+    small = Learner(learner.policy.bfloat16(), None, None, LearnerSettings(algorithm="grpo"), temperature=1.0)
+    assert {p.dtype for p in small.policy.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.25, 1.0])
+def test_a_scaled_gradient_leaves_the_numbers(factor: float) -> None:
+    x = torch.tensor([0.1, 1e8, -3.0], requires_grad=True)
+    scaled = forward.scale_gradient(x, factor)
+    assert torch.equal(scaled, x)
+    if factor:
+        scaled.sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [factor] * 3
+    else:
+        assert not scaled.requires_grad

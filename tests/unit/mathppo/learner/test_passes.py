@@ -1,0 +1,97 @@
+"""How rows are divided into passes and over ranks: all of them, once, within the budget, little padding."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from runs import scored_rollout, tiny_learner, tiny_rollouts
+
+from mathppo.batch import Batch, collate
+from mathppo.config import LearnerSettings
+from mathppo.learner.passes import Passes, choose_device, without_loss
+from mathppo.learner.sharding import Ranks
+
+LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
+
+
+def batch_of(lengths: list[tuple[int, int]]) -> Batch:
+    return collate(
+        [
+            scored_rollout(prompt_ids=[1] * prompt, completion_ids=[6] * completion, problem_id=str(index))
+            for index, (prompt, completion) in enumerate(lengths)
+        ],
+        pad_id=0,
+    )
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 60))
+def test_passes_hold_every_row_once_within_the_budget(lengths: list[tuple[int, int]], budget: int) -> None:
+    batch, passes = batch_of(lengths), Passes(1, budget)
+    split = passes.split(batch)
+    assert sorted(torch.cat(split).tolist()) == list(range(len(lengths)))
+    for index in split:
+        narrowed = passes.narrow(batch.rows(index))
+        assert narrowed.ids.numel() <= budget or len(index) == 1
+        assert narrowed.ids.shape[1] == max(lengths[i][0] for i in index) + max(lengths[i][1] for i in index)
+        assert narrowed.lengths.tolist() == [lengths[i][1] for i in index]
+        assert narrowed.prompt_width + narrowed.completion_width == narrowed.ids.shape[1]
+
+
+@given(lengths=LENGTHS, size=st.integers(1, 4), budget=st.integers(0, 40))
+def test_ranks_run_equally_many_passes_and_share_the_rows(
+    lengths: list[tuple[int, int]], size: int, budget: int
+) -> None:
+    batch = batch_of(lengths)
+    dealt = [list(Passes(2, budget, ranks=Ranks(rank, size)).deal(batch)) for rank in range(size)]
+    assert len({len(passes) for passes in dealt}) == 1
+    rows = [row for passes in dealt for index, counts in passes if counts for row in index.tolist()]
+    assert sorted(rows) == list(range(len(lengths)))
+
+
+@given(lengths=LENGTHS, budget=st.integers(0, 40))
+def test_results_return_to_their_rows_and_columns(lengths: list[tuple[int, int]], budget: int) -> None:
+    batch = batch_of(lengths)
+    steps, totals = Passes(3, budget).run(
+        lambda rows: (rows.completion_mask.cumsum(1) * rows.completion_mask, rows.lengths), batch
+    )
+    assert totals.tolist() == [completion for _, completion in lengths]
+    for row, (_, completion) in enumerate(lengths):
+        expected = [*range(1, completion + 1), *[0] * (batch.completion_width - completion)]
+        assert steps[row].tolist() == expected
+
+
+@pytest.mark.parametrize("budget", [1, 20, 40])
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_a_token_budget_changes_no_gradient(algorithm: str, budget: int) -> None:
+    batch = collate(tiny_rollouts(8, samples=2), pad_id=0)
+    found = []
+    for tokens in (0, budget):
+        learner = tiny_learner(algorithm=algorithm, micro_batch_tokens=tokens, entropy_coef=0.01, value_clip=0.1)
+        experience = learner.experience(batch)
+        learner.accumulate(experience, learner.count(batch), is_first=True)
+        found.append([p.grad for model in learner.models.values() for p in model.parameters()])
+    for first, second in zip(*found, strict=True):
+        torch.testing.assert_close(first, second, atol=1e-6, rtol=1e-4)
+
+
+def test_a_token_budget_trains_as_one_pass_does() -> None:
+    batch = collate(tiny_rollouts(8), pad_id=0)
+    rows = []
+    for tokens in (0, 24):
+        learner = tiny_learner(micro_batch_tokens=tokens, critic_extra_epochs=1)
+        rows.append(learner.update(learner.experience(batch, skip_old=True), progress=0.0, seed=0))
+    assert rows[0].keys() == rows[1].keys()
+    assert all(rows[0][name] == pytest.approx(rows[1][name], abs=2e-4) for name in rows[0])
+
+
+def test_rows_that_count_nothing_keep_their_text() -> None:
+    batch = batch_of([(2, 3), (1, 1)])
+    silent = without_loss(batch)
+    assert not silent.loss_mask.any()
+    assert torch.equal(silent.ids, batch.ids)
+
+
+def test_the_device_is_the_one_that_is_named() -> None:
+    assert choose_device(LearnerSettings(device="cpu")) == torch.device("cpu")
+    assert choose_device(LearnerSettings(device="cuda")) == torch.device("cuda")
+    assert choose_device(LearnerSettings()).type == ("cuda" if torch.cuda.is_available() else "cpu")
