@@ -7,17 +7,14 @@ value fails at once with its path, the value, and what is allowed.
 Touches: argv's settings, and configuration files for reading.
 """
 
-import difflib
-import re
-import tomllib
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from mathppo.config_text import assign, check_keys, explain, read_toml, read_value
 from mathppo.errors import BadSetting
 
 
@@ -48,6 +45,10 @@ class ProblemsSettings(Settings, frozen=True):
     )
     count: Annotated[int, _doc("training problems to prepare from the built-in equations", ge=1)] = 16384
     held_out: Annotated[str, _doc("held-out set: a name under data/held_out, or a file like `source`")] = "linear"
+    check_against: Annotated[list[str], _doc("benchmarks that no training problem may be in, by card")] = (
+        msgspec.field(default_factory=list)
+    )
+    benchmark_dir: Annotated[str, _doc("folder of the benchmarks' files; empty = the hub")] = ""
     template: Annotated[
         Literal["plain", "none", "boxed", "few_shot", "r1", "chat_boxed"],
         _doc('how a question becomes a prompt; "chat_boxed" for instruct models'),
@@ -78,7 +79,10 @@ class WarmstartSettings(Settings, frozen=True):
 
 
 class GeneratorSettings(Settings, frozen=True):
-    engine: Annotated[Literal["hf"], _doc("sampling engine")] = "hf"
+    engine: Annotated[
+        Literal["hf", "vllm", "vllm-http", "openai"],
+        _doc('"hf" embedded; "vllm" in process; "vllm-http" a vLLM server; "openai" any, without new weights'),
+    ] = "hf"
     prompts_per_iteration: Annotated[int, _doc("problems an iteration", ge=1)] = 128
     samples_per_prompt: Annotated[int, _doc("completions a problem", ge=1)] = 1
     temperature: Annotated[float, _doc("sampling temperature; the learner's log-probabilities use the same", gt=0)] = (
@@ -86,6 +90,22 @@ class GeneratorSettings(Settings, frozen=True):
     )
     max_new_tokens: Annotated[int, _doc("token budget of a completion, stop token included", ge=1)] = 32
     max_batch_size: Annotated[int, _doc("completions sampled side by side", ge=1)] = 512
+    # Engines other than hf.
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], _doc("vllm: of the sampler; auto = float32 on a CPU, bfloat16 on a GPU")
+    ] = "auto"
+    context_tokens: Annotated[int, _doc("vllm: longest prompt plus completion; 0 = the model's own", ge=0)] = 0
+    kv_cache_bytes: Annotated[int, _doc("vllm: keys and values; 0 = 512 MiB on a CPU, the share on a GPU", ge=0)] = 0
+    gpu_memory_share: Annotated[float, _doc("vllm: of a GPU's memory for weights, keys and values", gt=0, le=1)] = 0.45
+    own_process: Annotated[bool, _doc("vllm: in processes of its own, which may die and are started again")] = False
+    sleeps: Annotated[bool, _doc("vllm: gives the GPU's memory to the learner between iterations")] = False
+    max_restarts: Annotated[int, _doc("times that a dead engine is started, or a lost request sent, again", ge=0)] = 2
+    url: Annotated[str, _doc("vllm-http, openai: the server's address, for instance http://127.0.0.1:8000")] = ""
+    served_model: Annotated[str, _doc("vllm-http, openai: the model's name there; empty = the first it lists")] = ""
+    weights_folder: Annotated[str, _doc("vllm-http: folder that learner and server both see; empty = in memory")] = ""
+    probe_tolerance: Annotated[
+        float, _doc("largest gap of a probe's log-probabilities after a refresh, nats; 0 = by dtype", ge=0)
+    ] = 0.0
 
 
 class GraderSettings(Settings, frozen=True):
@@ -309,17 +329,17 @@ def load_config(path: Path | None = None, overrides: Sequence[tuple[str, str]] =
         BadSetting: a file that is missing or no TOML, an unknown key, a wrong type, a value out of range, or settings
             that contradict each other.
     """
-    tree: dict[str, Any] = _read_toml(path) if path is not None else {}
+    tree: dict[str, Any] = read_toml(path) if path is not None else {}
     for key, text in overrides:
-        _assign(tree, key, _read_value(text))
-    _check_keys(tree)
+        assign(tree, key, read_value(text))
+    check_keys(tree, Config)
     try:
         return msgspec.convert(tree, Config)
     except msgspec.ValidationError as error:
         # A check in __post_init__ arrives wrapped; its own message is already whole.
         if isinstance(error.__cause__, BadSetting):
             raise error.__cause__ from None
-        raise BadSetting(_explain(error, tree)) from None
+        raise BadSetting(explain(error, tree, Config)) from None
 
 
 def encode_config(config: Config) -> bytes:
@@ -329,64 +349,3 @@ def encode_config(config: Config) -> bytes:
         for section, body in msgspec.to_builtins(config).items()
     }
     return msgspec.toml.encode(tree)
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise BadSetting(f"--config: expected a TOML file, found nothing at {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"--config: expected a TOML file at {path}, got: {error}") from None
-
-
-def _read_value(text: str) -> Any:
-    if text.lower() in ("none", "null"):
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, KeyError):
-        return text
-
-
-def _assign(tree: dict[str, Any], key: str, value: Any) -> None:
-    section, _, name = key.partition(".")
-    body = tree.setdefault(section, {})
-    if not name or not isinstance(body, dict):
-        raise BadSetting(f"--{key}: expected a setting as --section.name=value, for instance --learner.lr=1e-6")
-    body[name] = value
-
-
-def _check_keys(tree: Mapping[str, Any]) -> None:
-    sections = {field.name: field.type for field in msgspec.structs.fields(Config)}
-    known = {f"{name}.{field.name}" for name, kind in sections.items() for field in msgspec.structs.fields(kind)}
-    for section, body in tree.items():
-        if not isinstance(body, Mapping):
-            raise BadSetting(f"{section}: expected a section with settings of its own, got {body!r}")
-        for name in body or {"": None}:
-            key = f"{section}.{name}"
-            if section in sections and (name == "" or key in known):
-                continue
-            close = difflib.get_close_matches(key, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; sections are {', '.join(sections)}"
-            raise BadSetting(f"{key.rstrip('.')}: unknown setting{hint}")
-
-
-def _explain(error: msgspec.ValidationError, tree: Mapping[str, Any]) -> str:
-    reason, _, where = str(error).partition(" - at ")
-    keys = re.findall(r"\.(\w+)", where)
-    value: Any = tree
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else value
-    path = ".".join(keys) or "configuration"
-    reason = reason[0].lower() + reason[1:].replace("`", "")
-    if reason.startswith("invalid enum value"):
-        reason = f"expected one of {', '.join(map(repr, _choices(keys)))}"
-    return f"{path}: {reason}" + ("" if ", got" in reason else f", got {value!r}")
-
-
-def _choices(keys: Sequence[str]) -> tuple[str, ...]:
-    kind: Any = Config
-    for key in keys:
-        kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == key)
-    return typing.get_args(typing.get_args(kind)[0])

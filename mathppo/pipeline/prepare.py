@@ -11,6 +11,8 @@ import msgspec
 from mathppo import store
 from mathppo.config import Config, ProblemsSettings
 from mathppo.errors import BadInput
+from mathppo.evaluate.benchmarks import find_card, load_benchmark
+from mathppo.evaluate.contamination import find_contamination
 from mathppo.problems import load_held_out, load_problems, sample_problems
 from mathppo.progress import Reporter
 from mathppo.records import Problem
@@ -34,27 +36,43 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
         store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
     train = store.read_artefact(out / "train", store.PROBLEMS)
     held_out = store.read_artefact(out / "held_out", store.PROBLEMS)
-    shared = overlap(train, held_out)
-    report = {"schema": "contamination/1", "train": len(train), "held_out": len(held_out), "shared": sorted(shared)}
-    store.write_file(out / "contamination.json", msgspec.json.format(msgspec.json.encode(report)))
-    if shared:
-        raise BadInput(
-            f"{out}: {len(shared)} training problems are in the held-out set too (listed in contamination.json, first: "
-            f"{sorted(shared)[0]!r}); take them out of problems.source, or choose another problems.held_out"
-        )
+    _refuse_contamination(settings, train, held_out, out, reporter)
     reporter.say(f"prepared {len(train)} training problems and {len(held_out)} held-out ones that share none with them")
     return train, held_out
 
 
-def overlap(train: Sequence[Problem], held_out: Sequence[Problem]) -> set[str]:
-    """Give the ids of training problems whose canonical form or question, up to spacing and case, is held out."""
-    forbidden = {key for problem in held_out for key in _keys(problem)}
-    return {problem.id for problem in train if not forbidden.isdisjoint(_keys(problem))}
-
-
-def _keys(problem: Problem) -> set[str]:
-    question = "question " + "".join(problem.question.split()).casefold()
-    return {question} | ({f"canonical {problem.canonical}"} if problem.canonical else set())
+def _refuse_contamination(
+    settings: ProblemsSettings, train: Sequence[Problem], held_out: Sequence[Problem], out: Path, reporter: Reporter
+) -> None:
+    """Write `contamination.json`, stop at a training problem that an evaluation set holds, and say what is near one."""
+    folder = Path(settings.benchmark_dir) if settings.benchmark_dir else None
+    found = [find_contamination("held_out", train, held_out)]
+    for name in settings.check_against:
+        benchmark = load_benchmark(find_card(name), folder)
+        found.append(find_contamination(benchmark.card.name, train, benchmark.problems))
+    shared = sorted({hit.train_id for one in found for hit in one.exact})
+    report = {
+        "schema": "contamination/2",
+        "train": len(train),
+        "held_out": len(held_out),
+        "shared": shared,
+        "sets": found,
+    }
+    store.write_file(out / "contamination.json", msgspec.json.format(msgspec.json.encode(report)))
+    for one in found:
+        if one.near:
+            reporter.say(
+                f"{len({hit.train_id for hit in one.near})} training problems are near one of {one.name} without being "
+                f"it, first {one.near[0].train_id!r} and {one.near[0].evaluation_id!r}; see contamination.json"
+            )
+    hits = [(one.name, len({hit.train_id for hit in one.exact})) for one in found if one.exact]
+    if hits:
+        where = ", ".join(f"{count} in {name.replace('held_out', 'the held-out set')}" for name, count in hits)
+        raise BadInput(
+            f"{out}: {len(shared)} training problems are in an evaluation set too: {where} (listed in "
+            f"contamination.json, first: {shared[0]!r}); take them out of problems.source, or choose another "
+            "problems.held_out or problems.check_against"
+        )
 
 
 def _training_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
