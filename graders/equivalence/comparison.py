@@ -3,7 +3,11 @@
 Touches: nothing.
 """
 
+from collections.abc import Callable
+
 import msgspec
+
+from graders.tree import Apply, Node
 
 RUNGS = ("text", "exact", "rounded", "numeric", "algebraic", "symbolic", "structure", "none")
 
@@ -32,3 +36,13 @@ def joined(parts: list[Comparison]) -> Comparison:
         if part.equal is None:
             return part
     return Comparison(True, rung, "every part is equal")
+
+
+Compare = Callable[[Node, Node], Comparison]
+"""(answer, reference) to their comparison: how a rule for a kind of tree asks about the parts."""
+
+
+def mismatch(answer: Node, reference: Node) -> Comparison:
+    """Two trees of kinds that no rule compares."""
+    kinds = ("value" if isinstance(node, Apply) else type(node).__name__.lower() for node in (answer, reference))
+    return Comparison(False, "structure", " against ".join(f"a {kind}" for kind in kinds))

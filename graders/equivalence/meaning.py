@@ -123,10 +123,10 @@ def label_and_value(node: Node) -> tuple[Node, Node] | None:
         return None
     if node.ops == ("∈",) and isinstance(node.terms[0], Name):
         return node.terms[0], node.terms[1]
-    if set(node.ops) - {"=", "≈"} or node.ops[0] == "≈":
+    if set(node.ops) - {"=", "≈"}:
         return None
     if is_label(node.terms[0], node.terms[1:]):
-        return node.terms[0], node.terms[-1] if "≈" not in node.ops else node.terms[node.ops.index("≈")]
+        return node.terms[0], node.terms[-1] if "≈" not in node.ops else node.terms[max(node.ops.index("≈"), 1)]
     if len(node.terms) == 2 and is_label(node.terms[1], node.terms[:1]):
         return node.terms[1], node.terms[0]
     return None

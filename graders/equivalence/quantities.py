@@ -4,19 +4,17 @@ Touches: nothing.
 """
 
 import re
-from collections.abc import Callable
 from fractions import Fraction
 
-from graders.equivalence.comparison import Comparison
+from graders.equivalence.comparison import Compare, Comparison
 from graders.equivalence.numeric import CONSTANT_NAMES, float_value, variables
 from graders.tree import Apply, Name, Node, Number, Quantity, names
 from graders.units import SINGLE_LETTER_UNITS, conversion
 
-_Compare = Callable[[Node, Node], Comparison]
 _PER_CENT = Number("100")
 
 
-def compare_quantities(answer: Node, reference: Node, compare: _Compare, question: str | None) -> Comparison:
+def compare_quantities(answer: Node, reference: Node, compare: Compare, question: str | None) -> Comparison:
     """Compare two values of which at least one carries a unit."""
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
         return _both(answer, reference, compare)
@@ -26,7 +24,7 @@ def compare_quantities(answer: Node, reference: Node, compare: _Compare, questio
     return _one(reference, answer, compare, question, forward=False)
 
 
-def _both(answer: Quantity, reference: Quantity, compare: _Compare) -> Comparison:
+def _both(answer: Quantity, reference: Quantity, compare: Compare) -> Comparison:
     units = {answer.unit, reference.unit}
     if answer.unit == reference.unit:
         return compare(answer.value, reference.value)
@@ -40,7 +38,7 @@ def _both(answer: Quantity, reference: Quantity, compare: _Compare) -> Compariso
     return compare(_times(factor, answer.value), reference.value)
 
 
-def _one(quantity: Quantity, other: Node, compare: _Compare, question: str | None, *, forward: bool) -> Comparison:
+def _one(quantity: Quantity, other: Node, compare: Compare, question: str | None, *, forward: bool) -> Comparison:
     """Compare a quantity with a bare value: as the number alone, or as the number that the unit stands for."""
     readings: list[Node] = []
     if quantity.unit != "%" or _may_drop_percent(quantity, other, question):

@@ -4,9 +4,8 @@ Touches: nothing.
 """
 
 import re
-from collections.abc import Callable
 
-from graders.equivalence.comparison import Comparison
+from graders.equivalence.comparison import Compare, Comparison
 from graders.equivalence.meaning import as_choice_name, is_collection
 from graders.equivalence.solutions import REALS, compare_solutions
 from graders.parse_text import canonical_text
@@ -14,10 +13,9 @@ from graders.parse_words import SPECIAL_TEXTS
 from graders.tree import Apply, Choice, Clock, Name, Node, Number, Ratio, Set, Text
 
 HALF_DAY_S = 12 * 3600
-_Compare = Callable[[Node, Node], Comparison]
 
 
-def compare_choices(answer: Node, reference: Node, compare: _Compare) -> Comparison:
+def compare_choices(answer: Node, reference: Node, compare: Compare) -> Comparison:
     """Option letters by letter; the text of an option where the other side gives only that."""
     if isinstance(answer, Choice) and isinstance(reference, Choice):
         same = answer.letter == reference.letter
