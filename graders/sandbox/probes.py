@@ -97,7 +97,8 @@ def _inherited_descriptors() -> object:
 
 
 def _environment_variables() -> object:
-    return sorted(set(os.environ) - {"LANG", "LC_CTYPE", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"})
+    given = {"LANG", "LC_CTYPE", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GRADERS_SANDBOX"}
+    return sorted(set(os.environ) - given)
 
 
 def _namespace() -> object:

@@ -21,7 +21,14 @@ from graders.sandbox.frames import Born, End, Fork, Gone, Ready, Refused, Setup
 START_LIMIT_S = 60.0
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from graders.sandbox.zygote import main; main(int(sys.argv[1]))"
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
-_ENVIRONMENT = {"LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_MARK = "GRADERS_SANDBOX"
+_ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    _MARK: "zygote",
+}
 
 
 class Zygote:
@@ -38,6 +45,11 @@ class Zygote:
                 f"grader sandbox: expected Linux and a Python executable, got {sys.platform} and {sys.executable!r}; "
                 "grade on a Linux machine or in a container"
             )
+        if _MARK in os.environ:
+            raise SandboxUnavailable(
+                "grader sandbox: expected a caller to start it, not the import of a grader; put what the script "
+                'does under `if __name__ == "__main__":`'
+            )
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -51,7 +63,8 @@ class Zygote:
                 start_new_session=True,
             )
         try:
-            self._control.send(msgspec.msgpack.encode(setup))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead already: the answer will say so
+                self._control.send(msgspec.msgpack.encode(setup))
             self.ready = self._await_ready(setup.spec)
         except (GraderError, OSError):
             self.close()

@@ -107,6 +107,20 @@ def test_a_forked_child_gets_workers_of_its_own_and_spares_its_parents(equal: st
     assert run_python(program, equal).strip() == "0 True"
 
 
+def test_a_script_that_registers_a_grader_is_imported_by_the_sandbox(tmp_path: Path) -> None:
+    script = PLUG_IN.replace("class Equal", "from graders import GraderPool, register\n\n@register\nclass Equal")
+    work = 'print(GraderPool("equal").grade([("1", "1")])[0].status)'
+    guarded, open_ended = tmp_path / "guarded.py", tmp_path / "open_ended.py"
+    guarded.write_text(f'{script}\nif __name__ == "__main__":\n    {work}\n')
+    open_ended.write_text(f"{script}\n{work}\n")
+    done = [
+        subprocess.run([sys.executable, str(path)], capture_output=True, text=True) for path in (guarded, open_ended)
+    ]
+    assert done[0].stdout == "correct\n"
+    assert done[1].returncode == 1
+    assert 'put what the script does under `if __name__ == "__main__":`' in done[1].stderr
+
+
 def test_nothing_is_left_when_the_caller_is_killed(equal: str) -> None:
     program = """
         import sys
