@@ -17,7 +17,8 @@ from mathppo import doctor, store
 from mathppo.config import Config
 from mathppo.errors import BadArtefact, BadInput
 from mathppo.evaluate.metrics import Evaluation, Mode
-from mathppo.generator.hf import HFGenerator
+from mathppo.generator.base import Generator
+from mathppo.generator.engines import open_engine
 from mathppo.learner import checkpoint, diagnostics, models
 from mathppo.pipeline import verbs
 from mathppo.pipeline.benchmark import Policy
@@ -234,13 +235,16 @@ def _configured(options: argparse.Namespace) -> Config:
     return config
 
 
-def _engine(path: Path, config: Config) -> tuple[HFGenerator, int]:
-    """Load an engine and the step of its policy from a checkpoint or a Hugging Face folder."""
-    step = checkpoint.checkpoint_step(path)
-    engine = HFGenerator.from_pretrained(
-        checkpoint.policy_folder(path), policy_step=step, max_batch_size=config.generator.max_batch_size
-    )
-    return engine, step
+def _engine(path: Path, config: Config) -> tuple[Generator, int]:
+    """Open the engine with a policy from a checkpoint or a Hugging Face folder; give the step of the policy too."""
+    step, folder = checkpoint.checkpoint_step(path), checkpoint.policy_folder(path)
+    if not (folder / models.CONFIG).is_file():
+        raise BadInput(
+            f"{folder}: expected a checkpoint folder with config.json, got none; point to a checkpoint of a run, or "
+            "to a folder written by `save_pretrained`"
+        )
+    tokenizer = models.load_tokenizer(folder)
+    return open_engine(config.generator, folder=folder, tokenizer=tokenizer, policy_step=step), step
 
 
 def _policy(path: Path, config: Config) -> Policy:

@@ -97,6 +97,10 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "other_s": Metric(
             "s", "wall time of the rest of the iteration: choosing problems, statistics; without checkpoints"
         ),
+        "refresh_s": Metric("s", "handing the new weights to an engine that has its own; part of other_s"),
+        "probe_gap_max": Metric(
+            "nats", "largest gap between engine and learner on a probe's log-probabilities, after the refresh"
+        ),
         "tokens_per_s": Metric("tokens/s", "completion tokens sampled over generate_s"),
         "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
         "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),

@@ -1,16 +1,17 @@
 """What every engine is asked and what it answers.
 
-Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and HTTP engines implement the same
-protocol.
+Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and the engines behind HTTP implement
+the same protocol, and `engines.open_engine` gives the one that the settings name.
 
 Touches: nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
+from torch import Tensor
 
 from mathppo.records import Rollout
 
@@ -52,11 +53,41 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Generator(Protocol):
     """An engine holding one set of policy weights."""
 
+    @property
+    def tokenizer(self) -> Any:
+        """The policy's tokenizer."""
+        ...
+
+    @property
+    def policy_step(self) -> int:
+        """Number of updates that the weights have seen."""
+        ...
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether its weights are the trainer's own memory, so that a refresh copies nothing and cannot go wrong."""
+        ...
+
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
         """Yield one rollout per request as completions finish, in no promised order.
 
         Raises:
             BadInput: an empty prompt, an id outside the vocabulary, or a prompt that leaves no room for one new token.
+            StageFailed: the engine died more often than it may be started again.
+        """
+        ...
+
+    def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Take the weights of `policy_step`, without a restart; nothing of the old ones, caches included, stays in use.
+
+        Args:
+            policy_step: number of updates that they have seen.
+            weights: every tensor of the policy by its Hugging Face name, tied heads included (a `state_dict()`, not
+                `named_parameters()`); None = they are shared memory that has changed in place.
+
+        Raises:
+            BadCheckpoint: names or shapes of another model.
+            BadInput: the engine cannot take weights.
         """
         ...
 

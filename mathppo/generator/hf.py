@@ -20,6 +20,7 @@ from transformers.cache_utils import DynamicLayer
 
 from mathppo.errors import BadCheckpoint, BadInput, BrokenInvariant
 from mathppo.generator.base import Request, Sampling
+from mathppo.generator.budgets import check_requests
 from mathppo.generator.flight import Flight, Row
 from mathppo.records import FinishReason, Rollout
 
@@ -106,8 +107,21 @@ class HFGenerator:
         """Number of updates that the weights have seen."""
         return self._policy_step
 
-    def refresh(self, policy_step: int) -> None:
-        """Say that the shared module now holds the weights of `policy_step`; completions in flight are given up."""
+    @property
+    def shares_weights(self) -> bool:
+        """Whether the module is the trainer's own, so that a refresh copies nothing."""
+        return True
+
+    def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Say that the module now holds the weights of `policy_step`; completions in flight are given up.
+
+        Args:
+            policy_step: number of updates that they have seen.
+            weights: copied into the module first, where it is not the trainer's own; see `load`.
+        """
+        if weights is not None:
+            self.load(weights, policy_step)
+            return
         self._policy_step = policy_step
         self._weights_version += 1
 
@@ -149,7 +163,7 @@ class HFGenerator:
             BrokenInvariant: while sampling, non-finite logits, or weights that changed under completions in flight.
         """
         caller = self._caller()
-        budgets = _checked_budgets(requests, sampling, caller.vocab_size, caller.context_length)
+        budgets = check_requests(requests, sampling, caller.vocab_size, caller.context_length)
         rows = [Row(request, budget) for request, budget in zip(requests, budgets, strict=True)]
         return self._stream(caller, rows, sampling)
 
@@ -261,37 +275,3 @@ def _rollout(row: Row, completion: str, policy_step: int) -> Rollout:
         policy_step=policy_step,
         seed=request.seed,
     )
-
-
-def _checked_budgets(
-    requests: Sequence[Request], sampling: Sampling, vocab_size: int, context_length: int | None
-) -> list[int]:
-    """Give each request's budget in new tokens, or refuse the request."""
-    budgets: list[int] = []
-    seen: set[tuple[str, int]] = set()
-    for stop in sampling.stop_token_ids:
-        if not 0 <= stop < vocab_size:
-            raise BadInput(
-                f"sampling: expected stop_token_ids in 0..{vocab_size - 1}, got {stop}; use this model's own"
-            )
-    for request in requests:
-        where = f"problem {request.problem_id!r} sample {request.sample_index}"
-        if (request.problem_id, request.sample_index) in seen:
-            raise BadInput(f"{where}: expected one request per sample, got two; number the samples of a problem")
-        seen.add((request.problem_id, request.sample_index))
-        prompt = request.prompt_ids
-        if not prompt:
-            raise BadInput(f"{where}: expected at least one prompt id, got none; give the prompt a start token")
-        if min(prompt) < 0 or max(prompt) >= vocab_size:
-            bad = next(i for i in prompt if not 0 <= i < vocab_size)
-            raise BadInput(
-                f"{where}: expected prompt ids in 0..{vocab_size - 1}, got {bad}; tokenize with this model's tokenizer"
-            )
-        room = sampling.max_new_tokens if context_length is None else context_length - len(prompt)
-        if context_length is not None and room < 1:
-            raise BadInput(
-                f"{where}: expected a prompt of at most {context_length - 1} tokens (the context is {context_length} "
-                f"and one new token needs room), got {len(prompt)}; shorten it or use a model with a longer context"
-            )
-        budgets.append(min(sampling.max_new_tokens, room))
-    return budgets

@@ -16,13 +16,15 @@ from graders import GraderPool
 from mathppo import store
 from mathppo.config import Config
 from mathppo.evaluate.metrics import Evaluation, Mode
-from mathppo.generator.hf import HFGenerator
+from mathppo.generator.base import Generator
+from mathppo.generator.engines import open_engine
 from mathppo.learner import checkpoint, diagnostics, models
 from mathppo.learner.learner import Learner
 from mathppo.metrics import Iteration, MetricRow, append_row
 from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
 from mathppo.pipeline.prepare import prepare
+from mathppo.pipeline.refresh import Refresher
 from mathppo.pipeline.run_directory import RunDirectory, open_run
 from mathppo.pipeline.stages import (
     Grading,
@@ -78,7 +80,8 @@ class Session:
         held_out_problems: what it is evaluated on.
         tokenizer: the policy's.
         learner: the only holder of trainable state.
-        engine: samples from the learner's own policy module.
+        engine: samples from the learner's own policy module, or from weights that it was handed.
+        refresher: hands them over.
         pool: the grader.
         reporter: shows progress.
         watch: wall time.
@@ -90,7 +93,8 @@ class Session:
     held_out_problems: list[Problem]
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
-    engine: HFGenerator
+    engine: Generator
+    refresher: Refresher
     pool: GraderPool
     reporter: Reporter
     watch: Stopwatch
@@ -126,12 +130,20 @@ def _all_stages(
         warmstart(config, problems, run.warmstart, reporter)
     newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
     learner, tokenizer = open_learner(config, newest), models.load_tokenizer(newest / "policy")
-    engine = HFGenerator(
-        learner.policy, tokenizer, policy_step=learner.step, max_batch_size=config.generator.max_batch_size
+    # Any engine with weights of its own starts from the warm start's folder, which stays, and is refreshed.
+    engine = open_engine(
+        config.generator, folder=run.warmstart / "policy", tokenizer=tokenizer, policy_step=0, module=learner.policy
     )
-    with open_pool(config) as pool:
-        session = Session(config, run, problems, held_out, tokenizer, learner, engine, pool, reporter, watch)
-        return _run(session, is_new=newest == run.warmstart)
+    refresher = Refresher(config, engine, learner, tokenizer, problems)
+    try:
+        refresher.refresh()
+        with open_pool(config) as pool:
+            session = Session(
+                config, run, problems, held_out, tokenizer, learner, engine, refresher, pool, reporter, watch
+            )
+            return _run(session, is_new=newest == run.warmstart)
+    finally:
+        engine.close()
 
 
 def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Evaluation]]:
@@ -169,11 +181,12 @@ def iterate(session: Session) -> MetricRow:
     )
     with watch.measure("learn"):
         metrics = learn(learner, scored, config, session.tokenizer)
-    session.engine.refresh(learner.step)
+    refreshed = session.refresher.refresh()
     num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
     metrics = {
         **diagnostics.of_rollouts(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
         **metrics,
+        **refreshed,
         **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},
         "tokens_per_s": num_tokens / max(watch.seconds["generate"], 1e-9),
         "other_s": time.monotonic() - started - sum(watch.seconds.values()),

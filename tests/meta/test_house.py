@@ -20,12 +20,13 @@ MAX_LINES = 400
 
 WRITERS = (
     *("mathppo/store", "mathppo/metrics", "mathppo/learner/checkpoint", "mathppo/report/"),
+    *("mathppo/generator/weights",),
     *("graders/sandbox/", "graders/cli"),
 )
-"""Files that may write files: records, the metrics log, checkpoints, reports, and the graders' command."""
+"""Files that may write files: records, the metrics log, checkpoints, weights for an engine, reports, a command's."""
 
-READERS_OF_ARGV = ("mathppo/config", "mathppo/cli", "graders/cli", "graders/sandbox/")
-"""Files that may read argv and the environment."""
+READERS_OF_ARGV = ("mathppo/config", "mathppo/cli", "graders/cli", "graders/sandbox/", "mathppo/generator/vllm")
+"""Files that may read argv and the environment; vLLM takes some settings from nowhere else."""
 
 WRITING_CALLS = {
     *("write_text", "write_bytes", "savefig", "save_pretrained", "save_file", "save_model", "to_csv", "to_parquet"),

@@ -1,0 +1,57 @@
+"""The engine that the settings name.
+
+Touches: nothing itself; the engines take memory, processes and connections.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from mathppo.config import GeneratorSettings
+from mathppo.generator.base import Generator
+from mathppo.generator.hf import HFGenerator
+from mathppo.generator.http import Server, ServerGenerator
+from mathppo.generator.vllm import Place, VLLMGenerator
+
+
+def open_engine(
+    settings: GeneratorSettings, *, folder: Path, tokenizer: Any, policy_step: int, module: Any = None
+) -> Generator:
+    """Open an engine.
+
+    Args:
+        settings: name it and place it.
+        folder: Hugging Face folder of the policy; engines behind HTTP were given theirs when their server started.
+        tokenizer: the policy's.
+        policy_step: number of updates that the weights have seen.
+        module: a trainer's own policy, sampled from where it lies by the embedded engine; the others are refreshed.
+
+    Raises:
+        BadSetting: the engine cannot run here.
+        BadCheckpoint: it cannot load the folder.
+    """
+    if settings.engine == "hf":
+        if module is None:
+            return HFGenerator.from_pretrained(folder, policy_step=policy_step, max_batch_size=settings.max_batch_size)
+        return HFGenerator(module, tokenizer, policy_step=policy_step, max_batch_size=settings.max_batch_size)
+    if settings.engine == "vllm":
+        place = Place(
+            dtype=settings.dtype,
+            max_batch_size=settings.max_batch_size,
+            context_tokens=settings.context_tokens,
+            kv_cache_bytes=settings.kv_cache_bytes,
+            gpu_memory_share=settings.gpu_memory_share,
+            own_process=settings.own_process,
+            max_restarts=settings.max_restarts,
+            sleeps=settings.sleeps,
+        )
+        return VLLMGenerator(folder, tokenizer, policy_step=policy_step, place=place)
+    server = Server(
+        url=settings.url,
+        model=settings.served_model,
+        max_connections=settings.max_batch_size,
+        takes_weights=settings.engine == "vllm-http",
+        weights_folder=settings.weights_folder,
+        dtype=settings.dtype,
+        max_retries=settings.max_restarts,
+    )
+    return ServerGenerator(server, tokenizer, policy_step=policy_step, folder=folder)

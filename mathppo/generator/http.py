@@ -1,0 +1,341 @@
+"""A server that completes token ids, as a `Generator`: `vllm serve`, whose weights are refreshed, or any OpenAI API.
+
+Every request says all its sampling parameters, so that no default of the server, such as a model's generation_config,
+has a say. Requests are sent side by side and answered rollouts are yielded at once. A lost connection or a server in
+trouble is tried again a few times; every sample has its seed, so that nothing changes by that.
+
+A vLLM server takes new weights from a file that both sides see, through its own routes:
+
+    VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER --generation-config vllm
+        --logprobs-mode processed_logprobs --worker-extension-cls mathppo.generator.vllm.WeightReader
+
+Development mode opens routes that anyone who reaches the server may call: a trusted network only.
+
+Touches: the network, at the address that the settings give; a file of weights.
+"""
+
+import http.client
+import json
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import msgspec
+import torch
+from torch import Tensor
+
+from mathppo.errors import BadInput, BadSetting, StageFailed
+from mathppo.generator.base import Request, Sampling
+from mathppo.generator.budgets import check_requests
+from mathppo.generator.weights import WeightsFile, check_weights, expected_shapes, has_tied_head
+from mathppo.records import FinishReason, Rollout
+
+TIMEOUT_S = 600.0
+"""Longest wait for one answer."""
+
+PAUSE_S = 1.0
+"""Before a lost request is sent again; doubled each time."""
+
+UNKNOWN_VOCABULARY = 1 << 31
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A server, and what may be asked of it.
+
+    Args:
+        url: http://host:port, with or without /v1.
+        model: its name there; "" = the first that the server lists.
+        max_connections: most requests in flight.
+        takes_weights: it is a vLLM server in development mode with our worker extension.
+        weights_folder: seen by both sides; "" = a disk in memory, for a server on this machine.
+        dtype: of the weights that are sent; "auto" = float32 on a machine without a GPU, else bfloat16.
+        max_retries: how often a lost request is sent again.
+    """
+
+    url: str
+    model: str = ""
+    max_connections: int = 256
+    takes_weights: bool = False
+    weights_folder: str = ""
+    dtype: str = "auto"
+    max_retries: int = 2
+
+
+class Refused(Exception):
+    """The server answered that the request itself is wrong: sending it again would not help."""
+
+
+class ServerGenerator:
+    """A `Generator` over HTTP.
+
+    Args:
+        server: which.
+        tokenizer: only decodes completions for their text.
+        policy_step: number of updates that the server's weights have seen.
+        folder: the policy's, whose names and shapes new weights must have; None where none are sent.
+
+    Raises:
+        BadSetting: there is no server, or it does not hold the model.
+    """
+
+    def __init__(self, server: Server, tokenizer: Any, *, policy_step: int = 0, folder: Path | None = None) -> None:
+        self._server, self._tokenizer, self._policy_step = server, tokenizer, policy_step
+        self._address = _Address(server.url)
+        self._folder = folder if server.takes_weights else None
+        self._file: WeightsFile | None = None
+        self._path: Path | None = None
+        self._model, self._context_tokens = self._find_model()
+
+    @property
+    def tokenizer(self) -> Any:
+        """The policy's tokenizer."""
+        return self._tokenizer
+
+    @property
+    def policy_step(self) -> int:
+        """Number of updates that the weights have seen."""
+        return self._policy_step
+
+    @property
+    def shares_weights(self) -> bool:
+        """Always false."""
+        return False
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
+        """Yield one rollout per request as answers arrive.
+
+        Raises:
+            BadInput: as `check_requests`, or the server refuses a request.
+            StageFailed: the server is gone for longer than the retries last.
+        """
+        budgets = check_requests(requests, sampling, UNKNOWN_VOCABULARY, self._context_tokens)
+        return self._stream(list(zip(requests, budgets, strict=True)), sampling)
+
+    def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Have the server read new weights, and forget all cached keys and values.
+
+        Raises:
+            BadInput: a server that takes none, or none given.
+            BadCheckpoint: names or shapes of another model.
+            StageFailed: the server could not.
+        """
+        if not self._server.takes_weights or self._folder is None:
+            raise BadInput(
+                f"{self._server.url}: expected an engine that takes new weights, got engine 'openai', which only "
+                "samples and evaluates; train with 'hf', 'vllm' or 'vllm-http'"
+            )
+        if weights is None:
+            raise BadInput(f"{self._server.url}: expected the policy's weights, got none; pass its whole state_dict()")
+        check_weights(
+            weights, expected_shapes(self._folder), is_tied=has_tied_head(self._folder), policy_step=policy_step
+        )
+        folder = self._server.weights_folder
+        self._file = self._file or WeightsFile(Path(folder) if folder else None)
+        self._path = self._file.write(weights, policy_step, self._dtype())
+        try:
+            self._address.post("/pause?mode=wait", {}, tries=1)
+            self._address.post(
+                "/collective_rpc", {"method": "read_weights", "args": [str(self._path)], "timeout": TIMEOUT_S}, tries=1
+            )
+            self._address.post("/reset_prefix_cache", {}, tries=1)
+            self._address.post("/resume", {}, tries=1)
+        except (Refused, OSError, http.client.HTTPException) as error:
+            raise StageFailed(
+                f"{self._server.url}: expected a vLLM server that reads weights, got: {error}; start it with "
+                "VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls mathppo.generator.vllm.WeightReader"
+            ) from error
+        self._policy_step = policy_step
+
+    def close(self) -> None:
+        """Remove the file of weights; the server lives on."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _dtype(self) -> torch.dtype:
+        name = self._server.dtype
+        return getattr(torch, ("bfloat16" if torch.cuda.is_available() else "float32") if name == "auto" else name)
+
+    def _find_model(self) -> tuple[str, int | None]:
+        try:
+            listed = self._address.get("/v1/models")["data"]
+        except (Refused, OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            raise BadSetting(
+                f"generator.url: expected an OpenAI-compatible server at {self._server.url!r}, got {error!r}; start "
+                "it, or correct the address"
+            ) from error
+        names = {model.get("id"): model.get("max_model_len") for model in listed}
+        name = self._server.model or next(iter(names), None)
+        if name not in names:
+            raise BadSetting(
+                f"generator.served_model: expected one of {', '.join(map(str, names)) or 'no model at all'} at "
+                f"{self._server.url}, got {self._server.model!r}"
+            )
+        return str(name), names[name]
+
+    def _stream(self, waiting: list[tuple[Request, int]], sampling: Sampling) -> Iterator[Rollout]:
+        todo: queue.SimpleQueue[tuple[Request, int]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Rollout | BaseException] = queue.SimpleQueue()
+        for item in waiting:
+            todo.put(item)
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                try:
+                    request, budget = todo.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    done.put(self._ask(request, budget, sampling))
+                except (BadInput, StageFailed) as error:
+                    done.put(error)
+                    return
+
+        num_threads = min(len(waiting), self._server.max_connections)
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(num_threads)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in waiting:
+                answer = done.get()
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
+        finally:
+            stop.set()
+
+    def _ask(self, request: Request, budget: int, sampling: Sampling) -> Rollout:
+        where = f"problem {request.problem_id!r} sample {request.sample_index}"
+        body = _body(request, budget, sampling, self._model)
+        try:
+            answer = self._address.post("/v1/completions", body, tries=1 + self._server.max_retries)
+        except Refused as error:
+            raise BadInput(f"{where}: {self._server.url} refused it: {error}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise StageFailed(
+                f"{where}: expected an answer from {self._server.url} in {1 + self._server.max_retries} tries, got "
+                f"{error!r}; start the server again and run the same command: what was finished is kept"
+            ) from error
+        return self._rollout(request, answer, where)
+
+    def _rollout(self, request: Request, answer: Any, where: str) -> Rollout:
+        choice = answer["choices"][0]
+        ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        if not ids or logprobs is None:
+            raise BadInput(
+                f"{where}: expected token_ids and logprobs in the answer of {self._server.url}, got only "
+                f"{sorted(key for key, value in choice.items() if value)}; use a server that gives both, such as vLLM's"
+            )
+        reason = choice.get("finish_reason")
+        if reason not in ("stop", "length"):
+            raise StageFailed(
+                f"{where}: expected {self._server.url} to finish it by stop or length, got {reason!r}; run the same "
+                "command again"
+            )
+        return Rollout(
+            problem_id=request.problem_id,
+            sample_index=request.sample_index,
+            prompt_ids=list(request.prompt_ids),
+            completion_ids=ids,
+            completion=self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+            behaviour_logprobs=logprobs,
+            finish_reason=FinishReason(reason),
+            policy_step=self._policy_step,
+            seed=request.seed,
+        )
+
+
+class _Address:
+    """Sends JSON to one server, a connection a thread."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        if parts.scheme not in ("", "http", "https") or not parts.hostname:
+            raise BadSetting(f"generator.url: expected an address such as http://127.0.0.1:8000, got {url!r}")
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        self._own = threading.local()
+
+    def get(self, path: str) -> Any:
+        return self._send("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any], *, tries: int) -> Any:
+        """Send until there is an answer.
+
+        Raises:
+            Refused: the request itself is wrong.
+            OSError, http.client.HTTPException: no answer in all tries.
+        """
+        payload = json.dumps(body).encode()
+        for attempt in range(1, tries + 1):
+            try:
+                return self._send("POST", path, payload)
+            except (OSError, http.client.HTTPException):
+                if attempt == tries:
+                    raise
+                time.sleep(PAUSE_S * 2 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    def _send(self, method: str, path: str, payload: bytes | None) -> Any:
+        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._kind(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, self._prefix + path, payload, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            self._own.connection = None
+            raise
+        if response.status >= 500 or response.status == 429:
+            raise ConnectionError(f"{path} answered {response.status}: {_message(content)}")
+        if response.status >= 300:
+            raise Refused(f"{path} answered {response.status}: {_message(content)}")
+        return json.loads(content) if content.strip() else None
+
+
+def _message(content: bytes) -> str:
+    text = content.decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+        return str(body.get("error", {}).get("message", text))[:300]
+    except (ValueError, AttributeError):
+        return text[:300]
+
+
+def _body(request: Request, budget: int, sampling: Sampling, model: str) -> dict[str, Any]:
+    """Give the request in full: what is left out, a server fills from the model's generation_config."""
+    return {
+        "model": model,
+        "prompt": list(request.prompt_ids),
+        "max_tokens": budget,
+        "n": 1,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k or -1,
+        "min_p": 0.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "repetition_penalty": 1.0,
+        "seed": request.seed,
+        "stop_token_ids": list(sampling.stop_token_ids),
+        "ignore_eos": True,
+        "logprobs": 0,
+        "return_token_ids": True,
+        "skip_special_tokens": False,
+        "add_special_tokens": False,
+        "stream": False,
+    }

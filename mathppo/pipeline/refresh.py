@@ -1,0 +1,152 @@
+"""New weights for the engine, and the proof that it uses them: a probe whose log-probabilities the learner repeats.
+
+A sampler with old weights, a stale head or cached keys of the weights before does not fail, it samples from something
+else. So after each refresh of an engine with weights of its own one short prompt is sampled and compared.
+
+Touches: the engine and the learner's policy.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graders.verdict import Status, Verdict
+from mathppo.batch import collate
+from mathppo.config import Config
+from mathppo.errors import BrokenInvariant
+from mathppo.generator.base import Generator, Request, Sampling
+from mathppo.learner import forward
+from mathppo.learner.learner import Learner
+from mathppo.learner.sharding import whole_state
+from mathppo.metrics import MetricRow
+from mathppo.pipeline.stages import sampling_of
+from mathppo.prompts import PreTrainedTokenizerBase, encode_prompt, special_ids
+from mathppo.records import Problem, Rollout, ScoredRollout
+from mathppo.seeds import derive_seed
+
+PROBE_TOKENS = 16
+"""Tokens of a probe's completion."""
+
+NUM_PROBES = 4
+"""Completions of the one probe prompt, at the run's temperature."""
+
+TOLERANCE_FLOAT32 = 5e-3
+"""Nats; float32 engines agree to about 1e-4, an old head is off by 0.1 and more."""
+
+TOLERANCE_BFLOAT16 = 1.0
+"""Nats at the worst token; bfloat16 alone costs 0.3 on a 135M model, raw instead of processed logprobs cost more."""
+
+
+@dataclass
+class Refresher:
+    """Refreshes one engine from one learner.
+
+    Args:
+        config: of the run.
+        engine: takes the weights.
+        learner: has them.
+        tokenizer: the policy's.
+        problems: the first one is the probe.
+    """
+
+    config: Config
+    engine: Generator
+    learner: Learner
+    tokenizer: PreTrainedTokenizerBase
+    problems: Sequence[Problem]
+    _before: dict[tuple[int, ...], list[float]] | None = None
+
+    def refresh(self) -> MetricRow:
+        """Hand the learner's weights to the engine and check that it samples from them.
+
+        Returns:
+            Seconds and the probe's largest gap, where anything was copied.
+
+        Raises:
+            BrokenInvariant: engine and learner give the probe other log-probabilities.
+        """
+        if self.engine.shares_weights:
+            self.engine.refresh(self.learner.step)
+            return {}
+        started = time.monotonic()
+        self.engine.refresh(self.learner.step, whole_state(self.learner.policy))
+        seconds = time.monotonic() - started
+        return {"refresh_s": seconds, "probe_gap_max": self._probe()}
+
+    def _probe(self) -> float:
+        sampling = sampling_of(self.config, self.tokenizer)
+        budget = min(PROBE_TOKENS, sampling.max_new_tokens)
+        sampling = Sampling(
+            max_new_tokens=budget, temperature=sampling.temperature, stop_token_ids=sampling.stop_token_ids
+        )
+        prompt = tuple(encode_prompt(self.problems[0], self.tokenizer, template=self.config.problems.template))
+        seed = self.config.run.seed
+        requests = [
+            Request(problem_id="probe", sample_index=i, prompt_ids=prompt, seed=derive_seed(seed, "probe", i))
+            for i in range(NUM_PROBES)
+        ]
+        rollouts = sorted(self.engine.generate(requests, sampling), key=lambda rollout: rollout.sample_index)
+        ours, mask = self._learner_logprobs(rollouts, temperature=self.learner.temperature)
+        width = ours.shape[1]
+        theirs = torch.tensor([[*r.behaviour_logprobs, *[0.0] * (width - len(r.completion_ids))] for r in rollouts])
+        gaps = (ours - theirs)[mask].abs()
+        tolerance = self._tolerance
+        if not gaps.max() <= tolerance:
+            raise BrokenInvariant(
+                f"step {self.learner.step}: expected the engine's log-probabilities of a probe to be the learner's up "
+                f"to {tolerance:g} nats, got a gap of {gaps.max():.4g} (mean {gaps.mean():.4g}, temperature "
+                f"{sampling.temperature:g}); {self._diagnose(rollouts)}"
+            )
+        self._before = _by_ids(rollouts)
+        return gaps.max().item()
+
+    @property
+    def _tolerance(self) -> float:
+        """Largest gap, in nats."""
+        dtype = self.config.generator.dtype
+        samples_exactly = dtype == "float32" or (dtype == "auto" and not torch.cuda.is_available())
+        is_exact = samples_exactly and self.learner.compute.dtype == torch.float32
+        return self.config.generator.probe_tolerance or (TOLERANCE_FLOAT32 if is_exact else TOLERANCE_BFLOAT16)
+
+    @torch.no_grad()
+    def _learner_logprobs(self, rollouts: Sequence[Rollout], *, temperature: float) -> tuple[Tensor, Tensor]:
+        """Give log-probabilities and mask, `[B, T]`."""
+        unread = Verdict(status=Status.NO_ANSWER, answer=None, grader="probe", method="", detail="", duration_s=0.0)
+        scored = [ScoredRollout(rollout=rollout, verdict=unread, reward=0.0) for rollout in rollouts]
+        batch = collate(scored, pad_id=special_ids(self.tokenizer).pad)
+        learner = self.learner
+        logprobs, _ = learner.passes.run(
+            lambda rows: forward.completion_logprobs(
+                learner.policy, rows, temperature=temperature, with_entropy=False, compute=learner.compute
+            ),
+            batch,
+        )
+        return logprobs.cpu().float(), batch.completion_mask.cpu()
+
+    def _diagnose(self, rollouts: Sequence[Rollout]) -> str:
+        """Say what the numbers point to."""
+        now = _by_ids(rollouts)
+        if self._before is not None and now == self._before:
+            return (
+                "the engine answers exactly as before the refresh: it still has the old weights; send the whole "
+                "state_dict() and look at the engine's log"
+            )
+        raw, mask = self._learner_logprobs(rollouts, temperature=1.0)
+        theirs = torch.tensor([x for rollout in rollouts for x in rollout.behaviour_logprobs])
+        if self.learner.temperature != 1 and (raw[mask] - theirs).abs().max() <= self._tolerance:
+            return (
+                "they are those of temperature 1: the engine gives raw log-probabilities; start it with "
+                "--logprobs-mode processed_logprobs"
+            )
+        return (
+            "usual causes: a tied head that was not sent, prefixes cached under the old weights, raw instead of "
+            "processed log-probabilities, another model behind the address, or bfloat16 where "
+            "generator.probe_tolerance is for float32"
+        )
+
+
+def _by_ids(rollouts: Sequence[Rollout]) -> dict[tuple[int, ...], list[float]]:
+    return {tuple(rollout.completion_ids): rollout.behaviour_logprobs for rollout in rollouts}
