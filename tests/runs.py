@@ -14,6 +14,7 @@ from mathppo.learner import models
 from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import start_critic
+from mathppo.learner.sharding import ALONE, Ranks
 from mathppo.records import FinishReason, Rollout, ScoredRollout
 
 VOCABULARY = 13
@@ -45,7 +46,7 @@ def tiny_config(*overrides: tuple[str, str]) -> Config:
     return load_config(None, [*TINY, *overrides])
 
 
-def tiny_learner(*, seed: int = 0, temperature: float = 1.0, **settings: object) -> Learner:
+def tiny_learner(*, seed: int = 0, temperature: float = 1.0, ranks: Ranks = ALONE, **settings: object) -> Learner:
     """A learner whose critic has a head that is not zero, so that values matter.
 
     Tests learn from the same made-up rollouts at every step, so that `stale_anchor` is off unless they ask.
@@ -62,7 +63,7 @@ def tiny_learner(*, seed: int = 0, temperature: float = 1.0, **settings: object)
     reference = None
     if config.kl_place != "none":
         reference = models.build_policy(shape, vocab_size=VOCABULARY, bos_id=1, eos_id=2, pad_id=0, seed=seed + 2)
-    return Learner(policy, critic, reference, config, temperature=temperature, max_completion_tokens=12)
+    return Learner(policy, critic, reference, config, temperature=temperature, max_completion_tokens=12, ranks=ranks)
 
 
 def old_logprobs(experience: Experience) -> torch.Tensor:

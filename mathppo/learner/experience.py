@@ -6,7 +6,7 @@ Touches: nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
+from mathppo.learner.sharding import Ranks
 from mathppo.ppo import estimators, gae, kl, masked
 
 
@@ -119,13 +120,15 @@ def view_policy(
     )
 
 
-def put_together(parts: Sequence[tuple[Int[Tensor, " N"], PolicyView]], like: Float[Tensor, "B T"]) -> PolicyView:
-    """Give the whole batch's view from those of its rows; what no part covers is 0."""
-    whole = {name: torch.zeros_like(like) for name in vars(parts[0][1])} if parts else {}
+def put_together(
+    parts: Sequence[tuple[Int[Tensor, " N"], PolicyView]], like: Float[Tensor, "B T"], ranks: Ranks
+) -> PolicyView:
+    """Give the whole batch's view from those of its rows on all ranks; what no part covers is 0."""
+    whole = {field.name: torch.zeros_like(like) for field in fields(PolicyView)}
     for index, view in parts:
         for name, x in vars(view).items():
             whole[name][index, : x.shape[1]] = x.cpu()
-    return PolicyView(**whole)
+    return PolicyView(**{name: ranks.add(x) for name, x in whole.items()})
 
 
 @torch.no_grad()

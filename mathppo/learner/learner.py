@@ -156,7 +156,7 @@ class Learner:
             if stopped_early:
                 break
         num_skipped = parts.count(None) + self._extra_critic_epochs(experience, order)
-        old = experience.old or put_together(seen, experience.values)
+        old = experience.old or put_together(seen, experience.values, self.passes.ranks)
         row = diagnostics.of_experience(experience, old, self.settings, kl_coef=self.kl_coef)
         self.step += 1
         self._adapt_kl(row, experience.batch.num_rows)

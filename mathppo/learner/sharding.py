@@ -35,10 +35,12 @@ class Ranks:
     mesh: DeviceMesh | None = None
 
     def add(self, x: Tensor) -> Tensor:
-        """Give the sum over ranks."""
-        if self.mesh is not None:
-            distributed.all_reduce(x, group=self.mesh.get_group())
-        return x
+        """Give the sum over ranks, on the device of `x`."""
+        if self.mesh is None:
+            return x
+        total = x.to(self.mesh.device_type, copy=True)  # NCCL adds what is on a GPU only
+        distributed.all_reduce(total, group=self.mesh.get_group())
+        return total.to(x.device)
 
     def add_stats(self, stats: Stats) -> Stats:
         """Give the statistics of all ranks from those of each; see `ppo.losses`."""
@@ -92,8 +94,10 @@ def whole(x: Tensor) -> Tensor:
 
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """Give a model's weights without shards, by name."""
-    return {name: whole(tensor) for name, tensor in model.state_dict().items()}
+    """Give a model's weights without shards, by name; what is tied stays one tensor. Every rank has to ask."""
+    state = model.state_dict(keep_vars=True)
+    gathered = {id(tensor): whole(tensor.detach()) for tensor in state.values()}
+    return {name: gathered[id(tensor)] for name, tensor in state.items()}
 
 
 def like(x: Tensor, model: Tensor) -> Tensor:

@@ -1,0 +1,93 @@
+"""Two processes with shards of the weights: the gradients, the run and the checkpoints of one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sharded_learner
+import torch
+from safetensors.torch import load_file
+
+from mathppo.learner import checkpoint, models
+from mathppo.learner.sharding import ALONE
+
+ROOT = Path(__file__).parents[2]
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ppo": {"minibatches": 2, "micro_batch_size": 2, "kl_place": "loss", "kl_coef": 0.1, "kl_target": 0.1},
+    "one step": {"micro_batch_tokens": 16, "critic_extra_epochs": 1, "activation_checkpointing": True},
+    "grpo": {"algorithm": "grpo", "micro_batch_size": 3, "aggregation": "sequence_mean"},
+}
+
+
+def on_two(out: Path, cases: dict[str, dict[str, Any]]) -> Path:
+    """Do the work of all cases on two processes that torchrun starts."""
+    for name in cases:
+        (out / name).mkdir(parents=True)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, str(Path(sharded_learner.__file__)), str(out), json.dumps(cases)],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return out
+
+
+def alone(out: Path, settings: dict[str, Any]) -> Path:
+    out.mkdir(parents=True)
+    sharded_learner.work(out, settings, ALONE)
+    return out
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return on_two(tmp_path_factory.mktemp("together"), SETTINGS)
+
+
+def assert_close(first: Path, second: Path, tolerance: float) -> None:
+    ours, theirs = load_file(first), load_file(second)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(
+            tensor, theirs[name], atol=tolerance, rtol=1e-4, msg=lambda message, name=name: f"{name}: {message}"
+        )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_processes_give_the_gradients_and_the_run_of_one(together: Path, tmp_path: Path, name: str) -> None:
+    one, two = alone(tmp_path / "one", SETTINGS[name]), together / name
+    assert_close(one / "gradients.safetensors", two / "gradients.safetensors", 2e-6)
+    for ours, theirs in zip(*(json.loads((x / "metrics.json").read_text()) for x in (one, two)), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert {m: ours[m] for m in ours if ours[m] != pytest.approx(theirs[m], rel=1e-3, abs=1e-4)} == {}
+    for part in ["policy/model.safetensors"] + ([] if name == "grpo" else ["critic/model.safetensors"]):
+        assert_close(one / "done" / part, two / "done" / part, 1e-5)
+    headers = [checkpoint.verify_checkpoint(x / "done") for x in (one, two)]
+    assert headers[0].sha256.keys() == headers[1].sha256.keys()
+    assert headers[0].numbers == pytest.approx(headers[1].numbers)
+
+
+def test_shards_are_saved_as_a_plain_model_with_tied_embeddings(together: Path) -> None:
+    folder = together / "ppo" / "done" / "policy"
+    assert models.load_policy(folder).config.architectures == ["LlamaForCausalLM"]
+    assert "lm_head.weight" not in load_file(folder / "model.safetensors")
+
+
+def test_a_checkpoint_goes_on_with_another_number_of_processes(together: Path, tmp_path: Path) -> None:
+    """Two processes, then one, then two again end where one alone does."""
+    settings = SETTINGS["ppo"]
+    second = alone(tmp_path / "second", {**settings, "start": str(together / "ppo" / "done")})
+    third = on_two(tmp_path / "third", {"ppo": {**settings, "start": str(second / "done")}}) / "ppo"
+    straight = alone(tmp_path / "straight", settings)
+    for more in ("straight 2", "straight 3"):
+        straight = alone(tmp_path / more, {**settings, "start": str(straight / "done")})
+    assert checkpoint.verify_checkpoint(third / "done").step == 3 * sharded_learner.NUM_UPDATES
+    for part in ("policy/model.safetensors", "critic/model.safetensors", checkpoint.OPTIMIZERS):
+        assert_close(straight / "done" / part, third / "done" / part, 5e-5)
