@@ -20,6 +20,7 @@ from mathppo.evaluate.metrics import Evaluation, Mode
 from mathppo.generator.base import Generator
 from mathppo.generator.engines import open_engine
 from mathppo.learner import checkpoint, diagnostics, models
+from mathppo.learner.sharding import Ranks, join
 from mathppo.pipeline import verbs
 from mathppo.pipeline.benchmark import Policy
 from mathppo.pipeline.evaluate import evaluate_policy
@@ -113,8 +114,15 @@ def _learn(options: argparse.Namespace) -> int:
     config, reporter = _configured(options), Reporter()
     if (options.out / checkpoint.HEADER).is_file():
         raise BadArtefact(f"{options.out}: expected no checkpoint yet, found one; choose another --out")
+    with join() as ranks:
+        return _learn_on(ranks, options, config, reporter)
+
+
+def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config, reporter: Reporter) -> int:
+    """Learn on every process that torchrun started, or on this one; the first one writes and prints."""
     scored = store.read_artefact(options.scored, store.SCORED)
-    learner, tokenizer = open_learner(config, options.checkpoint), models.load_tokenizer(options.checkpoint / "policy")
+    learner = open_learner(config, options.checkpoint, ranks)
+    tokenizer = models.load_tokenizer(options.checkpoint / "policy")
     steps = {item.rollout.policy_step for item in scored}
     if steps != {learner.step}:
         raise BadInput(
@@ -127,7 +135,8 @@ def _learn(options: argparse.Namespace) -> int:
         pretrain_critic(learner, rollouts, config, tokenizer, log, reporter)
     metrics = learn(learner, scored, config, tokenizer)
     learner.save(options.out, tokenizer)
-    print(json.dumps({"step": learner.step, **metrics}))
+    if ranks.rank == 0:
+        print(json.dumps({"step": learner.step, **metrics}))
     return 0
 
 

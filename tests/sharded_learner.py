@@ -1,8 +1,8 @@
 """What torchrun starts on each rank for the tests of sharding: a few updates, and what came of them.
 
 Usage: `sharded_learner.py OUT CASES`, with settings of the learner by name of the case as JSON, and perhaps a
-checkpoint to go on from as `start`; OUT/NAME gets `gradients.safetensors`, `metrics.json` and the checkpoint `done`. Alone or with
-others it does the same.
+checkpoint to go on from as `start`; OUT/NAME gets `gradients.safetensors`, `metrics.json` and the checkpoint `done`.
+Alone or with others it does the same.
 
 Touches: argv, files under OUT.
 """

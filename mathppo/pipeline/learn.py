@@ -83,7 +83,8 @@ def pretrain_critic(
     with reporter.task("pretrain critic", settings.critic_pretraining_epochs) as advance:
         epochs = learner.pretrain_critic(train, held_out, seed=seed)
         for epoch, row in enumerate(epochs, start=1):
-            append_row(log, CriticPretraining(epoch=epoch, metrics=row))
+            if learner.passes.ranks.rank == 0:
+                append_row(log, CriticPretraining(epoch=epoch, metrics=row))
             explained = row.get("explained_variance_outcome", 0.0)
             assert isinstance(explained, float)
             advance(1, loss=row["value_loss"], explained=explained)

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 import sharded_learner
 import torch
+from runs import tiny_rollouts
 from safetensors.torch import load_file
 
+from mathppo import store
+from mathppo.cli import main
+from mathppo.config import ModelSettings
 from mathppo.learner import checkpoint, models
 from mathppo.learner.sharding import ALONE
+from mathppo.prompts import build_equation_tokenizer, special_ids
 
 ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -27,9 +32,14 @@ def on_two(out: Path, cases: dict[str, dict[str, Any]]) -> Path:
     """Do the work of all cases on two processes that torchrun starts."""
     for name in cases:
         (out / name).mkdir(parents=True)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun(str(Path(sharded_learner.__file__)), str(out), json.dumps(cases))
+    return out
+
+
+def torchrun(*command: str) -> str:
+    """Start a command on two processes; give what they print."""
     done = subprocess.run(
-        [*torchrun, str(Path(sharded_learner.__file__)), str(out), json.dumps(cases)],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -37,7 +47,7 @@ def on_two(out: Path, cases: dict[str, dict[str, Any]]) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return out
+    return done.stdout
 
 
 def alone(out: Path, settings: dict[str, Any]) -> Path:
@@ -91,3 +101,25 @@ def test_a_checkpoint_goes_on_with_another_number_of_processes(together: Path, t
     assert checkpoint.verify_checkpoint(third / "done").step == 3 * sharded_learner.NUM_UPDATES
     for part in ("policy/model.safetensors", "critic/model.safetensors", checkpoint.OPTIMIZERS):
         assert_close(straight / "done" / part, third / "done" / part, 5e-5)
+
+
+def test_the_learn_stage_is_the_same_under_torchrun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer, shape = build_equation_tokenizer(), ModelSettings(hidden_size=32, num_layers=1, num_heads=1)
+    ids = special_ids(tokenizer)
+    policy = models.build_policy(
+        shape, vocab_size=len(tokenizer), bos_id=ids.bos, eos_id=ids.eos, pad_id=ids.pad, seed=0
+    )
+    checkpoint.save_checkpoint(tmp_path / "warm", step=0, folders={"policy": (policy, tokenizer)}, optimizers={})
+    with store.ArtefactWriter(tmp_path / "scored", store.SCORED, "a test") as writer:
+        writer.append(tiny_rollouts(6))
+        writer.finish()
+    given = ("--checkpoint", str(tmp_path / "warm"), "--scored", str(tmp_path / "scored"))
+    more = ("--critic-rollouts", str(tmp_path / "scored"), "--learner.critic_pretraining_epochs=1")
+    assert main(["learn", *given, *more, "--out", str(tmp_path / "one")]) == 0
+    alone_row = json.loads(capsys.readouterr().out)
+    printed = torchrun("-m", "mathppo.cli", "learn", *given, *more, "--out", str(tmp_path / "two"))
+    row = json.loads(printed)  # once, by the first process
+    assert {m: row[m] for m in row if row[m] != pytest.approx(alone_row[m], rel=1e-3, abs=1e-4)} == {}
+    assert len((tmp_path / "two.critic_pretraining.jsonl").read_text().splitlines()) == 1
+    for part in ("policy/model.safetensors", "critic/model.safetensors"):
+        assert_close(tmp_path / "one" / part, tmp_path / "two" / part, 1e-4)
