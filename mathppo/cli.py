@@ -116,6 +116,11 @@ def build_parser() -> argparse.ArgumentParser:
     score.add_argument("--grader", help="grader to grade with; default: grader.name")
     score.add_argument("--against", help="grader to hold it against; default: that of the evaluation")
 
+    export = _verb(verbs, "export", "an evaluation as the result files of another harness", ("grader",))
+    export.add_argument("folder", type=Path, help="what evaluate --benchmarks wrote")
+    export.add_argument("--format", choices=("lm-eval", "lighteval"), required=True, help="whose files")
+    export.add_argument("--out", type=Path, required=True, help="folder to write into")
+
     report = _verb(verbs, "report", "a run directory to one self-contained report.html", ())
     report.add_argument("run_dir", type=Path, help="run directory")
     report.add_argument("--control", type=Path, action="append", default=[], help="run to draw beside it; repeatable")

@@ -176,6 +176,10 @@ def _score(options: argparse.Namespace) -> int:
     return verbs.score(options, _configured(options), Reporter())
 
 
+def _export(options: argparse.Namespace) -> int:
+    return verbs.export_results(options, _configured(options))
+
+
 def _report(options: argparse.Namespace) -> int:
     if not (options.run_dir / "config.toml").is_file():
         raise BadInput(
@@ -212,6 +216,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
         "evaluate": _evaluate,
         "compare": _compare,
         "score": _score,
+        "export": _export,
         "report": _report,
         "conformance": _conformance,
         "doctor": _doctor,

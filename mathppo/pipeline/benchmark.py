@@ -4,6 +4,7 @@
       samples.jsonl                 every completion, append-only, keyed (see evaluate/samples.py)
       verdicts.jsonl                every verdict, append-only, keyed
       problems/<set>.<golds>/       the problems as they were asked
+      prompts/<set>.<template>.<hash>.json   the prompts as the model saw them
       results/<policy>/<set>.<template>.<mode>.json
       table.md, table.csv           one line a row of every result
 
@@ -55,10 +56,6 @@ class Policy:
     name: str
     weights: str
     step: int
-
-    @property
-    def folder(self) -> str:
-        return f"step{self.step:06d}-{self.weights[:8]}"
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,9 @@ def evaluate_benchmark(
         num_correct=tallied.num_correct,
         num_graded=tallied.num_graded,
     )
-    write_record(out / "results" / policy.folder / f"{result.label}.json", result)
+    texts = {name: str(tokenizer.decode(ids)) for name, ids in prompts.items()}
+    store.write_file(prompts_file(out, result), msgspec.json.encode(texts))
+    write_record(out / "results" / policy_folder(policy.step, policy.weights) / f"{result.label}.json", result)
     return result
 
 
@@ -277,6 +276,17 @@ def write_record(path: Path, record: msgspec.Struct) -> None:
 def problems_folder(out: Path, benchmark: str, golds: str) -> Path:
     """Give where an evaluation keeps the problems as it asked them."""
     return out / "problems" / f"{benchmark}.{golds}"
+
+
+def policy_folder(step: int, weights: str) -> str:
+    """Give the name of a policy's own folder among the results."""
+    return f"step{step:06d}-{weights[:8]}"
+
+
+def prompts_file(out: Path, result: Result) -> Path:
+    """Give where an evaluation keeps its prompts as the model saw them, by problem id."""
+    name = f"{result.benchmark}.{result.template}.{result.prompts_sha256[:8]}.json"
+    return out / "prompts" / name
 
 
 def _keep_problems(out: Path, name: str, golds: str, problems: Sequence[Problem]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from graders import GraderPool
 from mathppo import store
 from mathppo.config import GraderSettings
 from mathppo.errors import BadArtefact
@@ -17,8 +16,8 @@ from mathppo.evaluate.rescore import Flip, Rescore, list_flips
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.samples import SAMPLES, GradedSample, Sample
 from mathppo.evaluate.tables import markdown_table
-from mathppo.pipeline.benchmark import problems_folder, read_results, tally, write_record
-from mathppo.pipeline.grading import grade_samples
+from mathppo.pipeline.benchmark import policy_folder, problems_folder, read_results, tally, write_record
+from mathppo.pipeline.grading import grade_samples, open_grader
 from mathppo.progress import SILENT, Reporter
 
 
@@ -47,8 +46,8 @@ def rescore(
     flips: list[Flip] = []
     rescored: list[Result] = []
     num_samples = before = after = 0
-    with _pool(old) as old_pool, _pool(new) as new_pool:
-        for result, samples in zip(results, _samples_of(out, results), strict=True):
+    with open_grader(old) as old_pool, open_grader(new) as new_pool:
+        for result, samples in zip(results, samples_of(out, results), strict=True):
             problems = store.read_artefact(problems_folder(out, result.benchmark, result.golds), store.PROBLEMS)
             by_id = {problem.id: problem for problem in problems}
             graded: list[list[GradedSample]] = []
@@ -79,7 +78,7 @@ def rescore(
     return report, rescored
 
 
-def _samples_of(out: Path, results: Sequence[Result]) -> list[list[Sample]]:
+def samples_of(out: Path, results: Sequence[Result]) -> list[list[Sample]]:
     """Give each result's samples in order of problem and index; one pass over the log for all."""
     found: dict[str, dict[tuple[str, int], Sample]] = defaultdict(dict)
     for sample in store.read_log(out / "samples.jsonl", SAMPLES):
@@ -99,13 +98,4 @@ def _samples_of(out: Path, results: Sequence[Result]) -> list[list[Sample]]:
 
 
 def _paths(results: Sequence[Result]) -> list[str]:
-    return [f"step{r.evaluation.policy_step:06d}-{r.weights[:8]}/{r.label}.json" for r in results]
-
-
-def _pool(settings: GraderSettings) -> GraderPool:
-    return GraderPool(
-        grader=settings.name,
-        num_workers=settings.num_workers,
-        time_limit_s=settings.time_limit_s,
-        memory_limit_bytes=settings.memory_limit_bytes,
-    )
+    return [f"{policy_folder(r.evaluation.policy_step, r.weights)}/{r.label}.json" for r in results]

@@ -4,6 +4,7 @@ Touches: output folders, through the store; standard output.
 """
 
 import argparse
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from mathppo.evaluate.compare import Comparison, compare_results
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.tables import percent
 from mathppo.pipeline.benchmark import Policy, Prompting, evaluate_benchmarks, read_results, write_record
+from mathppo.pipeline.export import export
 from mathppo.pipeline.rescore import rescore
 from mathppo.pipeline.stages import open_pool
 from mathppo.progress import Reporter
@@ -155,6 +157,13 @@ def score(options: argparse.Namespace, config: Config, reporter: Reporter) -> in
         print(f"  and {len(report.flips) - NUM_LISTED} more")
     out: Path = options.log.parent if options.log.is_file() else options.log
     print(f"{out / 'rescored'}")
+    return 0
+
+
+def export_results(options: argparse.Namespace, config: Config) -> int:
+    """Write an evaluation in another harness's format, and print the files."""
+    for path in export(options.folder, options.format, options.out, config.grader, when_s=time.time()):
+        print(path)
     return 0
 
 

@@ -258,3 +258,24 @@ def test_kill_9_and_again_gives_the_same_bytes(checkpoints: list[Path], tmp_path
     for pattern in ("samples.jsonl", "table.md", "table.csv", "results/*/*.json"):
         for path in (tmp_path / "whole").glob(pattern):
             assert (torn / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes(), path.name
+
+
+def test_export_writes_what_other_harnesses_write(
+    checkpoints: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["evaluate", str(checkpoints[0]), "--benchmarks=linear:2", f"--out={out}", *OPTIONS]) == 0
+    for name in ("lm-eval", "lighteval"):
+        arguments = ["export", str(out), f"--format={name}", f"--out={tmp_path / name}", "--grader.num_workers=1"]
+        capsys.readouterr()
+        assert main(arguments) == 0
+        paths = [Path(line) for line in capsys.readouterr().out.splitlines()]
+        assert paths
+        assert all(path.is_file() for path in paths)
+    (samples,) = (tmp_path / "lm-eval").rglob("samples_linear-first40_*.jsonl")
+    lines = [json.loads(line) for line in samples.read_text().splitlines()]
+    assert len(lines) == 40
+    assert lines[0]["arguments"]["gen_args_0"]["arg_0"].startswith("<bos>Solve for x: ")
+    (results,) = (tmp_path / "lm-eval").rglob("results_*.json")
+    mean = sum(line["exact_match"] for line in lines) / 40
+    assert json.loads(results.read_text())["results"]["linear-first40"]["exact_match,none"] == pytest.approx(mean)

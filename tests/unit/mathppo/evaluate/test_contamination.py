@@ -98,9 +98,7 @@ def test_prepare_stops_at_a_row_of_any_named_benchmark(tmp_path: Path) -> None:
     card = tmp_path / "set.toml"
     card.write_text('name="set"\nfile="set.jsonl"\nquestion="problem"\nanswer="answer"\nlicence="ours"\n')
     settings = [("problems.source", str(tmp_path / "train.jsonl")), ("problems.check_against", json.dumps([str(card)]))]
-    with pytest.raises(
-        BadInput, match=r"an evaluation set too: 1 in set .*first: 'train-21'"
-    ):
+    with pytest.raises(BadInput, match=r"an evaluation set too: 1 in set .*first: 'train-21'"):
         prepare(load_config(None, settings), tmp_path / "out", SILENT)
     report = json.loads((tmp_path / "out" / "contamination.json").read_text())
     assert report["shared"] == ["train-21"]

@@ -1,0 +1,78 @@
+"""`mathppo export`: an evaluation as the result files of lm-eval or lighteval.
+
+Touches: the folder to write into, through the store.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from mathppo import store
+from mathppo.config import GraderSettings
+from mathppo.evaluate.export import lighteval_results, lm_eval_results, lm_eval_samples, sanitised, task_names
+from mathppo.evaluate.result import Result
+from mathppo.pipeline.benchmark import problems_folder, prompts_file, read_results
+from mathppo.pipeline.grading import grade_samples, open_grader
+from mathppo.pipeline.rescore import samples_of
+from mathppo.pipeline.run_directory import versions
+
+Format = Literal["lm-eval", "lighteval"]
+
+
+def export(folder: Path, format: Format, out: Path, grader: GraderSettings, *, when_s: float) -> list[Path]:
+    """Write what evaluate left in `folder` in another harness's format; give the files.
+
+    Verdicts are taken from the folder's log; lm-eval gets its sample files too.
+
+    Args:
+        folder: what `evaluate --benchmarks` wrote.
+        format: whose.
+        out: folder to write into.
+        grader: limits of the grader; its name is that of the results.
+        when_s: time to name the files by, seconds since 1970.
+
+    Raises:
+        BadArtefact: no results in the folder, or a log without their samples.
+    """
+    time = datetime.fromtimestamp(when_s, UTC).strftime("%Y-%m-%dT%H-%M-%S.%f")
+    written: list[Path] = []
+    for model, results in _by_policy(read_results(folder / "results")):
+        if format == "lighteval":
+            path = out / "results" / sanitised(model) / f"results_{time}.json"
+            written.append(_write(path, lighteval_results(results, when_s=when_s)))
+            continue
+        home = out / sanitised(model)
+        content = lm_eval_results(results, when_s=when_s, version=versions()["mathppo"])
+        written.append(_write(home / f"results_{time}.json", content))
+        for task, result in task_names(results).items():
+            lines = b"".join(msgspec.json.encode(line) + b"\n" for line in _samples(folder, result, grader))
+            store.write_file(home / f"samples_{task}_{time}.jsonl", lines)
+            written.append(home / f"samples_{task}_{time}.jsonl")
+    return written
+
+
+def _by_policy(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
+    ordered = sorted(results, key=lambda result: (result.model, result.weights))
+    for (model, _), group in groupby(ordered, key=lambda result: (result.model, result.weights)):
+        yield model, list(group)
+
+
+def _samples(folder: Path, result: Result, grader: GraderSettings) -> list[dict[str, object]]:
+    problems = store.read_artefact(problems_folder(folder, result.benchmark, result.golds), store.PROBLEMS)
+    (samples,) = samples_of(folder, [result])
+    settings = msgspec.structs.replace(grader, name=result.grader)
+    with open_grader(settings) as pool:
+        graded = grade_samples(
+            pool, settings, samples, {p.id: p for p in problems}, folder / "verdicts.jsonl", template=result.template
+        )
+    prompts = msgspec.json.decode(prompts_file(folder, result).read_bytes(), type=dict[str, str])
+    return lm_eval_samples(result, problems, samples, graded, prompts)
+
+
+def _write(path: Path, content: dict[str, object]) -> Path:
+    store.write_file(path, msgspec.json.format(msgspec.json.encode(content)))
+    return path
