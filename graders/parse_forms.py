@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from graders.parse_text import canonical_text, without_markup
 from graders.parse_words import CONNECTIVES, CONSTANTS, GREEK, NUMBER_WORDS, SPECIAL_TEXTS
-from graders.tree import Apply, Choice, Clock, Name, Node, Number, Quantity, Text
+from graders.tree import Apply, Choice, Clock, List, Name, Node, Number, Quantity, Text
 from graders.units import canonical_unit, conversion, known_symbol
 
 _WRAPPED = r"(?:\\(?:text|textbf|mathrm|mathbf|mbox|textit|rm|bf|boldsymbol|textrm)\s*)?\{?\s*"
@@ -26,6 +26,7 @@ _PART = r"(\d+(?:\.\d+)?) ?([A-Za-z]+)"
 _COMPOUND = re.compile(rf"{_PART},? (?:and )?{_PART}(?:,? (?:and )?{_PART})?")
 _WORDS_ONLY = re.compile(r"[A-Za-z\u00c0-\u024f][A-Za-z\u00c0-\u024f\s'’.,!\-]*")
 _ROMAN_NUMERAL = re.compile(r"[IVX]+")
+_CIRCLED = "①②③④⑤⑥⑦⑧⑨⑩"
 MAX_CLOCK_CHARS = 60
 
 Read = Callable[[str], Node | None]
@@ -83,6 +84,16 @@ def compound(text: str) -> Node | None:
     return Quantity(total, unit)
 
 
+def circled(text: str) -> Node | None:
+    """Statements by circled numeral, `①③` or `①, ③`: a list without order."""
+    if text[0] not in _CIRCLED and text[-1:] not in _CIRCLED:
+        return None
+    marks = [sign for sign in without_markup(text) if sign in _CIRCLED]
+    if re.sub(rf"[{_CIRCLED}\s,;、.]|and", "", without_markup(text)):
+        return None
+    return Name(marks[0]) if len(marks) == 1 else List(tuple(Name(mark) for mark in marks))
+
+
 def words(text: str, read: Read) -> Node | None:
     """An answer that is words only: a number in words, a named answer, option letters, or the canonical text."""
     bare = without_markup(text)
@@ -99,7 +110,7 @@ def words(text: str, read: Read) -> Node | None:
     if canonical in SPECIAL_TEXTS and len(canonical) > 1:
         return Text(canonical)
     parts = [word for word in re.split(r"[\s'.,!-]+", bare) if word]
-    if all(len(word) == 1 or word.lower() in CONNECTIVES for word in parts):
+    if all(len(word) == 1 or word.lower() in CONNECTIVES or _ROMAN_NUMERAL.fullmatch(word) for word in parts):
         return None if bare == text else read(bare)
     symbol = len(bare) == 2 or bare in GREEK or _ROMAN_NUMERAL.fullmatch(bare) is not None
     return None if len(parts) == 1 and "\\" not in text and symbol else Text(canonical)

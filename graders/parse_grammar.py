@@ -50,13 +50,18 @@ class Grammar:
         with self.cursor.nested():
             items = [self.relation()]
             words: set[str] = set()
-            while self._separator(words):
+            while self._separator(words) or self._at_membership():
                 items.append(self.relation())
         if len(items) == 1:
             return items[0]
         if "or" in words:
             return Apply("or", tuple(items))
         return Apply("and", tuple(items)) if "and" in words else List(tuple(items))
+
+    def _at_membership(self) -> bool:
+        """Whether a clause such as `(k ∈ Z)` stands at the cursor."""
+        opening, name, sign = (self.cursor.peek(ahead) for ahead in range(3))
+        return opening.kind == "open" and name.kind == "name" and sign[:2] == ("op", "∈")
 
     def _separator(self, words: set[str]) -> bool:
         token = self.cursor.peek()
@@ -93,10 +98,7 @@ class Grammar:
         left = self.ratio()
         while True:
             token = self.cursor.peek()
-            plain_union = token.text in ("U", "u") and token.kind == "name" and self.cursor.peek(1).kind == "open"
-            if not (token.kind == "op" and token.text in _SET_SIGNS) and not (
-                plain_union and self.cursor.after_close()
-            ):
+            if not (token.kind == "op" and token.text in _SET_SIGNS) and not self._is_plain_union(token):
                 return left
             self.cursor.advance()
             left = Apply(_SET_SIGNS.get(token.text, "union"), (left, self.ratio()))
@@ -182,14 +184,7 @@ class Grammar:
             return token.text == "{"
         if token.kind == "op":
             return token.text in ("|", "‖") and not self.cursor.in_bars and not self.cursor.in_builder
-        if (
-            token.kind == "name"
-            and token.text in "Uu"
-            and self.cursor.after_close()
-            and self.cursor.peek(1).kind == "open"
-        ):
-            return False
-        return token.kind in _FACTOR_STARTS
+        return token.kind in _FACTOR_STARTS and not self._is_plain_union(token) and not self._at_membership()
 
     def signed_factor(self) -> Node:
         token = self.cursor.peek()

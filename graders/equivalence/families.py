@@ -27,8 +27,8 @@ def family(node: Node) -> Family | None:
     """The family that a node describes, or None."""
     if isinstance(node, Builder):
         items, element = node.conditions, node.element
-    elif isinstance(node, List) and len(node.items) == 2:
-        items, element = (node.items[1],), node.items[0]
+    elif isinstance(node, List) and without_parameters(node) is not node:
+        element, items = node.items[0], node.items[1:]
     else:
         return None
     value = value_of(element)
@@ -42,6 +42,13 @@ def family(node: Node) -> Family | None:
         else:
             return None
     return None if domain is None or not is_scalar(value) else Family(value, *domain)
+
+
+def without_parameters(node: Node) -> Node:
+    """The node without a clause such as `k ∈ Z` behind it: the names in front keep their meaning."""
+    if isinstance(node, List) and len(node.items) == 2 and _is_membership(node.items[1]):
+        return node.items[0]
+    return node
 
 
 def _is_membership(node: Node) -> bool:
@@ -63,7 +70,7 @@ def compare_families(answer: Node, reference: Node) -> Comparison | None:
     """Whether two families give one set; None where neither node is a family."""
     left, right = family(answer), family(reference)
     if left is None and right is None:
-        return None
+        return None  # neither a family of single values
     known = left or right
     assert known is not None
     left, right = left or _bare(answer, known), right or _bare(reference, known)

@@ -9,7 +9,7 @@ import re
 from fractions import Fraction
 
 from graders.equivalence.comparison import Comparison, mismatch
-from graders.equivalence.families import compare_families
+from graders.equivalence.families import compare_families, without_parameters
 from graders.equivalence.items import compare_collections, unordered
 from graders.equivalence.meaning import assignments, is_collection, lowered
 from graders.equivalence.quantities import compare_quantities, without_letter_unit
@@ -51,6 +51,7 @@ class Comparer:
         families = compare_families(answer, reference)
         if families is not None:
             return families
+        answer, reference = without_parameters(answer), without_parameters(reference)
         if isinstance(answer, Relation) or isinstance(reference, Relation):
             return compare_relations(self.compare, answer, reference)
         if isinstance(answer, Quantity) or isinstance(reference, Quantity):
