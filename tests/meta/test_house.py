@@ -130,7 +130,8 @@ def _writes(call: ast.Call) -> bool:
     if name in ("save", "dump"):
         return owner in ("torch", "np", "numpy", "json", "pickle")
     if function == "os.open":
-        return bool(re.search(r"O_(?:WRONLY|RDWR|CREAT|APPEND|TRUNC)", ast.unparse(call)))
+        opened = ast.unparse(call)
+        return "devnull" not in opened and bool(re.search(r"O_(?:WRONLY|RDWR|CREAT|APPEND|TRUNC)", opened))
     if name not in ("open", "fdopen"):
         return False
     # The mode is the second argument of open(path, mode), gzip.open and os.fdopen, the first of path.open(mode).
