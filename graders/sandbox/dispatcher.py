@@ -222,6 +222,8 @@ class Dispatcher:
         self._roster.note_success()
         if is_done:
             self._finish(work)
+        while self._ledger.to_teach:
+            self._roster.teach(self._ledger.to_teach.pop())
 
     def _finish(self, work: Assignment) -> None:
         """A chunk is done: believe it or not, then keep the worker or part with it."""

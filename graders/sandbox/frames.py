@@ -84,6 +84,12 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="end"):
     token: int
 
 
+class Learn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="learn"):
+    """Ask that a module be imported for workers to come: one that a locked worker was missing."""
+
+    module: Annotated[str, Meta(max_length=200)]
+
+
 class Born(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="born"):
     """A worker exists; its three pipe ends travel with this message."""
 

@@ -11,10 +11,13 @@ import msgspec
 
 from graders.sandbox.crew import Assignment, Chunk, Crew, Job, draw_chunk
 from graders.sandbox.frames import Example, Failure, FrameError, Outcomes, Read, Ready
+from graders.sandbox.taint import module_in
 from graders.verdict import Status, Verdict
 
 MAX_ATTEMPTS = 3
 """How often work may be lost with its worker, nobody knowing why, before it is called an error."""
+MAX_LATE_IMPORTS = 64
+"""How many modules workers may be taught: each costs all of them their lives, and a bad one might make names up."""
 
 
 class Ledger:
@@ -36,6 +39,9 @@ class Ledger:
         self._outcomes = msgspec.msgpack.Decoder(Outcomes)
         self._verdict = msgspec.msgpack.Decoder(Verdict)
         self._read = msgspec.msgpack.Decoder(Read | Failure)
+        self._taught: set[str] = set()
+        self.to_teach: list[str] = []
+        """Modules that a worker was missing, for the zygote to import."""
         self._random = random.SystemRandom()
 
     def add(self, job: Job) -> None:
@@ -92,7 +98,7 @@ class Ledger:
             if work.chunk.canaries:
                 work.chunk.held += verdicts
             else:
-                self._deliver(work.chunk.job, list(zip(work.chunk.indices[work.done :], verdicts, strict=False)))
+                self._conclude(work, verdicts)
         work.done += len(message.outcomes)
         return work.done == total
 
@@ -101,8 +107,12 @@ class Ledger:
         chunk = work.chunk
         said = [verdict.status for verdict in chunk.held[chunk.num_items :]]
         if said == chunk.canaries:
-            self._deliver(chunk.job, list(zip(chunk.indices, chunk.held, strict=False)))
+            work.done = 0
+            self._conclude(work, chunk.held[: chunk.num_items])
             return True
+        if any(self._learns_from(chunk, verdict) for verdict in chunk.held[chunk.num_items :]):
+            self.redo(work)
+            return False
         self._counts["canaries"] += 1
         if chunk.num_items > 1:
             work.crew.waiting.extendleft(chunk.part([k], chunk.attempt) for k in range(chunk.num_items))
@@ -145,6 +155,29 @@ class Ledger:
         for k in rest:
             self._decide(chunk, k, Status.ERROR, "crash", f"lost with its worker {MAX_ATTEMPTS} times")
 
+    def _conclude(self, work: Assignment, verdicts: list[Verdict]) -> None:
+        """Deliver verdicts on the next items of a chunk, but for those that a late import spoilt: they are retried."""
+        chunk = work.chunk
+        decided: list[tuple[int, Verdict]] = []
+        for position, verdict in enumerate(verdicts, start=work.done):
+            if self._learns_from(chunk, verdict):
+                work.crew.waiting.append(chunk.part([position], chunk.attempt + 1))
+            else:
+                decided.append((chunk.indices[position], verdict))
+        self._deliver(chunk.job, decided)
+
+    def _learns_from(self, chunk: Chunk, outcome: Verdict | Failure) -> bool:
+        """Say whether an outcome names a module that workers can be taught, so that its task is worth another try."""
+        if outcome.method != "tainted" or outcome.status != Status.ERROR or chunk.attempt + 1 >= MAX_ATTEMPTS:
+            return False
+        module = module_in(outcome.detail)
+        if module is None or (module not in self._taught and len(self._taught) >= MAX_LATE_IMPORTS):
+            return False
+        if module not in self._taught:
+            self._taught.add(module)
+            self.to_teach.append(module)
+        return True
+
     def _choose_canaries(self) -> list[Example]:
         """Choose a known-right and a known-wrong answer, as far as the grader has given any."""
         kinds = [
@@ -158,7 +191,9 @@ class Ledger:
         chunk = work.chunk
         passed = Chunk(chunk.job, [], [])
         for position, (read, outcome) in enumerate(zip(reads, encoded, strict=True), start=work.done):
-            if isinstance(read, Failure):
+            if isinstance(read, Failure) and self._learns_from(chunk, read):
+                work.crew.waiting.append(chunk.part([position], chunk.attempt + 1))
+            elif isinstance(read, Failure):
                 self._decide(chunk, position, Status(read.status), read.method, read.detail, read.duration_s)
             else:
                 _, reference, question = chunk.tasks[position]

@@ -16,7 +16,7 @@ import msgspec
 import graders.errors
 from graders.errors import GraderError, SandboxUnavailable
 from graders.sandbox import frames
-from graders.sandbox.frames import Born, End, Fork, Gone, Ready, Refused, Setup
+from graders.sandbox.frames import Born, End, Fork, Gone, Learn, Ready, Refused, Setup
 
 START_LIMIT_S = 60.0
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from graders.sandbox.zygote import main; main(int(sys.argv[1]))"
@@ -77,7 +77,7 @@ class Zygote:
     def pid(self) -> int:
         return self._process.pid
 
-    def order(self, message: Fork | End) -> None:
+    def order(self, message: Fork | End | Learn) -> None:
         """Send an order; a zygote that is dead says so at the next `receive`."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(msgspec.msgpack.encode(message))

@@ -13,7 +13,7 @@ import msgspec
 
 from graders.errors import SandboxUnavailable
 from graders.sandbox.crew import Crew
-from graders.sandbox.frames import Born, End, Fork, Layer, Locked, Setup
+from graders.sandbox.frames import Born, End, Fork, Layer, Learn, Locked, Setup
 from graders.sandbox.process import Worker, Zygote
 
 BIRTH_LIMIT_S = 10.0
@@ -43,6 +43,8 @@ class Roster:
         self._by_token: dict[int, tuple[Crew, Worker]] = {}
         self._tokens = itertools.count()
         self._bad_births = 0
+        self._first_fresh = 0
+        """Token of the first worker that knows every module that the zygote was taught."""
         self.selector = selectors.DefaultSelector()
         self.selector.register(zygote, selectors.EVENT_READ, zygote)
         self.layers: list[Layer] = []
@@ -94,9 +96,23 @@ class Roster:
             )
         crew = self.crew_of(worker)
         del crew.unlocked[worker]
+        if worker.token < self._first_fresh:
+            self.part(worker)
+            return
         crew.idle.append(worker)
         crew.ages[worker] = 0
         self.layers = layers
+
+    def teach(self, module: str) -> None:
+        """Have workers from now on know a module that one was missing, and part with those that do not."""
+        self._zygote.order(Learn(module))
+        self._first_fresh = next(self._tokens)
+        for crew in self._crews:
+            for worker in crew.busy:
+                crew.ages[worker] = crew.answers_per_life
+            for worker in list(crew.idle):
+                self.part(worker)
+        self._counts["late_imports"] += 1
 
     def note_success(self) -> None:
         """Work was done: deaths are counted from here."""

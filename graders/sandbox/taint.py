@@ -6,12 +6,24 @@ it becomes an `error` that names the module (note G2).
 Touches: the audit hooks of the calling process.
 """
 
+import importlib
+import importlib.util
+import re
 import sys
 from typing import Any
+
+_MODULE = re.compile(r"import of ([A-Za-z_][\w.]*) ")
+_RUNS_WHEN_IMPORTED = "__main__"
 
 
 class LateImportError(Exception):
     """A grader tried to import or open something inside the sandbox."""
+
+
+def module_in(detail: str) -> str | None:
+    """Give the module that a tainted verdict's detail names, or None."""
+    found = _MODULE.match(detail)
+    return found[1][:200] if found else None
 
 
 class Watch:
@@ -23,6 +35,21 @@ class Watch:
         self._armed = False
         self._late: str | None = None
         sys.addaudithook(self._hear)
+
+    def learn(self, module: str) -> None:
+        """Import, in the zygote, what a worker was missing, or note that there is no such module.
+
+        The name comes from a worker, so only parts of packages that are loaded already are imported.
+        """
+        top = module.partition(".")[0]
+        if top not in sys.modules:
+            if importlib.util.find_spec(top) is None:
+                self._asked.add(module)
+        elif not module.endswith(_RUNS_WHEN_IMPORTED):
+            try:
+                importlib.import_module(module)
+            except Exception:  # noqa: BLE001  it is absent, then, inside and outside alike
+                self._asked.add(module)
 
     def arm(self) -> None:
         """From now on, report."""
@@ -44,6 +71,8 @@ class Watch:
         self._late = None
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._late is not None:
+            return  # the first one is the cause of the others
         if event == "import":
             name = arguments[0]
             if not self._armed:

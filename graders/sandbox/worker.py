@@ -11,7 +11,7 @@ import os
 import time
 import typing
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +23,6 @@ from graders.verdict import Status, Verdict
 
 FLUSH_S = 0.0005
 """Results wait at most this long, plus one task, before they are sent: the bound on how wrong a deadline can be."""
-EXHAUSTED = (MemoryError, RecursionError)
 
 Step = Callable[..., bytes]
 """(completion or encoded reading, reference, question) to an encoded outcome."""
@@ -109,12 +108,8 @@ def _reader(grader: Any, watch: Watch) -> Step:
             if len(reading) > frames.MAX_READING_BYTES:
                 return encode(Failure("over_budget", "size", "the reading is too large", _since(begin)))
             return encode(Read(msgspec.Raw(reading), _since(begin)))
-        except LateImportError as error:
-            return encode(Failure("error", "tainted", str(error)[: frames.MAX_DETAIL_CHARS], _since(begin)))
-        except EXHAUSTED as error:
-            return encode(Failure("over_budget", _exhausted(error), describe(error), _since(begin)))
         except BaseException as error:  # noqa: BLE001  the worker's outer edge: whatever a grader raises is an outcome
-            return encode(Failure("error", "exception", describe(error), _since(begin)))
+            return encode(Failure(*_cause(error, watch), _since(begin)))
 
     return step
 
@@ -131,12 +126,21 @@ def _verdict(grader: Grader | SplitGrader, watch: Watch, decide: Callable[[], An
         encoded = _encoded(_within_bounds(verdict, _since(begin)))
         msgspec.msgpack.decode(encoded, type=Verdict)  # constructors check no types; the caller will
         return encoded
-    except LateImportError as error:
-        return _encoded(_failed(grader.name, "error", "tainted", str(error), _since(begin)))
-    except EXHAUSTED as error:
-        return _encoded(_failed(grader.name, "over_budget", _exhausted(error), describe(error), _since(begin)))
     except BaseException as error:  # noqa: BLE001  the worker's outer edge: whatever a grader raises is an outcome
-        return _encoded(_failed(grader.name, "error", "exception", describe(error), _since(begin)))
+        return _encoded(_failed(grader.name, *_cause(error, watch), _since(begin)))
+
+
+def _cause(error: BaseException, watch: Watch) -> tuple[Literal["over_budget", "error"], str, str]:
+    """Give status, method and detail for what a grader raised."""
+    try:
+        watch.check()
+    except LateImportError as late:  # whatever was raised may be a consequence of it
+        error = late
+    if isinstance(error, LateImportError):
+        return "error", "tainted", describe(error)
+    if isinstance(error, MemoryError | RecursionError):
+        return "over_budget", "memory" if isinstance(error, MemoryError) else "recursion", describe(error)
+    return "error", "exception", describe(error)
 
 
 def _within_bounds(verdict: Verdict, duration_s: float) -> Verdict:
@@ -159,10 +163,6 @@ def _encoded(verdict: Verdict) -> bytes:
     return msgspec.msgpack.encode(verdict)
 
 
-def _exhausted(error: BaseException) -> str:
-    return "memory" if isinstance(error, MemoryError) else "recursion"
-
-
 def _since(begin: float) -> float:
     return max(0.0, time.perf_counter() - begin)
 
@@ -170,7 +170,7 @@ def _since(begin: float) -> float:
 def describe(error: BaseException) -> str:
     """Give an exception as one bounded, encodable line, even if its own `__str__` fails."""
     try:
-        text = f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, LateImportError) else f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001  the text of a hostile exception is hostile code
         text = type(error).__name__
     return text[: frames.MAX_DETAIL_CHARS].encode("utf-8", "replace").decode().replace("\n", " ")

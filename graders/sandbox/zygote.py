@@ -21,7 +21,7 @@ import msgspec
 import graders.errors
 from graders.grader import Grader, SplitGrader, import_origin, is_shipped, resolve
 from graders.sandbox import frames, lockdown, warmup, worker
-from graders.sandbox.frames import Born, End, Fork, Gone, Layer, Ready, Refused, Setup
+from graders.sandbox.frames import Born, End, Fork, Gone, Layer, Learn, Ready, Refused, Setup
 from graders.sandbox.taint import Watch
 
 SEMI_TRUSTED_BATCH = 8
@@ -87,14 +87,17 @@ class Nursery:
                 received = self._control.recv(1 << 16)
                 if not received:
                     break
-                self._obey(msgspec.msgpack.decode(received, type=Fork | End))
+                self._obey(msgspec.msgpack.decode(received, type=Fork | End | Learn))
             self._bury()
         for pid in (*self._living.values(), *self._dying.values()):
             os.kill(pid, signal.SIGKILL)
 
-    def _obey(self, order: Fork | End) -> None:
+    def _obey(self, order: Fork | End | Learn) -> None:
         if isinstance(order, Fork):
             self._fork(order)
+        elif isinstance(order, Learn):
+            self._watch.learn(order.module)
+            gc.freeze()
         elif (pid := self._living.pop(order.token, None)) is not None:
             os.kill(pid, signal.SIGKILL)  # still ours to wait for, so the number cannot have been reused
             self._dying[order.token] = pid

@@ -79,9 +79,9 @@ def test_no_attack_succeeds_as_nobody() -> None:
 @pytest.mark.parametrize(
     ("denied", "lost"),
     [
-        (["docker"], {"namespaces", "empty root"}),
-        (["landlock"], {"landlock"}),
-        (["namespaces"], {"namespaces", "empty root"}),
+        pytest.param(["docker"], {"namespaces", "empty root"}, marks=pytest.mark.slow),
+        pytest.param(["landlock"], {"landlock"}, marks=pytest.mark.slow),
+        pytest.param(["namespaces"], {"namespaces", "empty root"}, marks=pytest.mark.slow),
         (["landlock", "docker"], {"landlock", "namespaces", "empty root"}),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else "",

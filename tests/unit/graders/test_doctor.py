@@ -63,8 +63,8 @@ def doctor_where(*denied: str) -> tuple[int, dict]:
 @pytest.mark.parametrize(
     ("denied", "exit_code", "refused"),
     [
-        (["landlock"], 2, []),
-        (["namespaces"], 2, []),
+        pytest.param(["landlock"], 2, [], marks=pytest.mark.slow),
+        pytest.param(["namespaces"], 2, [], marks=pytest.mark.slow),
         (["docker"], 2, []),
         (["seccomp"], 3, ["third-party graders", "programs"]),
     ],

@@ -96,7 +96,11 @@ def test_a_good_grader_conforms(graders: Path) -> None:
     ("name", "expected"),
     [
         ("Bare", {"examples": "note"}),
-        ("Positional", {"signature": "fail", "examples": "fail", "poisoning": "fail", "exceptions": "fail"}),
+        pytest.param(
+            "Positional",
+            {"signature": "fail", "examples": "fail", "poisoning": "fail", "exceptions": "fail"},
+            marks=pytest.mark.slow,
+        ),
         ("Raising", {"exceptions": "fail"}),
         ("Hanging", {"hangs and memory": "note"}),
         ("Gullible", {"false praise": "fail"}),

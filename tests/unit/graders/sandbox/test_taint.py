@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool, Status
+from graders.sandbox.taint import module_in
 
 LATE = """
+import xml
 from graders.verdict import Status, Verdict
 
 class Late:
@@ -20,6 +22,12 @@ class Late:
                 import colorsys
             if completion == "absent":
                 import no_such_module
+            if completion == "part":
+                import xml.dom.minidom
+            if completion == "absent part":
+                import xml.no_such_part
+            if completion == "main":
+                import xml.__main__
             if completion == "open":
                 open("/etc/hostname")
         except (ImportError, OSError):
@@ -56,3 +64,27 @@ def test_examples_warm_imports_up_and_tell_absent_modules(late_file: Path) -> No
     with GraderPool(f"{late_file}:Warm", num_workers=1) as pool:
         verdicts = pool.grade([("import", ""), ("absent", "")])
     assert [(v.status, v.method) for v in verdicts] == [(Status.CORRECT, "full"), (Status.INCORRECT, "fallback")]
+
+
+def test_parts_of_loaded_packages_are_learnt_and_the_answer_graded_again(late_file: Path) -> None:
+    with GraderPool(f"{late_file}:Late", num_workers=1) as pool:
+        verdicts = pool.grade([("", ""), ("part", ""), ("absent part", ""), ("absent", ""), ("part", ""), ("main", "")])
+        again = pool.grade([("part", ""), ("absent", "")])
+        counts = pool.counts
+    assert [(v.status.value, v.method) for v in verdicts] == [
+        ("correct", "full"),
+        ("correct", "full"),
+        ("incorrect", "fallback"),
+        ("incorrect", "fallback"),
+        ("correct", "full"),
+        ("error", "tainted"),
+    ]
+    assert [v.method for v in again] == ["full", "fallback"]
+    assert counts["late_imports"] == 4
+    assert counts.get("crashes", 0) == 0
+
+
+def test_a_module_is_read_off_a_detail() -> None:
+    assert module_in("import of sympy.physics inside the sandbox; exercise it") == "sympy.physics"
+    assert module_in("import of ../../x inside") is None
+    assert module_in("open of /etc/hostname inside") is None
