@@ -198,7 +198,7 @@ class Dispatcher:
                 return
             for payload in arrived:
                 self._take(worker, payload)
-        except (FrameError, msgspec.MsgspecError, ValueError):  # ValueError: a Verdict that cannot be
+        except (FrameError, msgspec.MsgspecError, RecursionError):  # nesting without end
             self.counts["violations"] += 1
             if worker in self._roster:
                 self._lose(worker)

@@ -4,6 +4,7 @@ Touches: its dispatcher's thread and processes.
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 import queue
@@ -238,6 +239,11 @@ def grade(completion: str, reference: str, *, grader: str = "math", question: st
     return pool.grade([(completion, reference, question)])[0]
 
 
+def _close_default_pools() -> None:
+    for pool in _default_pools.values():
+        pool.close()
+
+
 def _renew_default_lock() -> None:
     """In a forked child: the lock may have been held by a thread that does not exist here."""
     global _default_lock
@@ -246,6 +252,7 @@ def _renew_default_lock() -> None:
         pool._lock = threading.Lock()
 
 
+atexit.register(_close_default_pools)
 os.register_at_fork(after_in_child=_renew_default_lock)
 
 

@@ -156,15 +156,11 @@ class Worker:
         Raises:
             FrameError: it does not keep to the protocol.
         """
-        arrived: list[bytes] = []
         try:
-            while received := os.read(self.results_fd, 1 << 18):
-                arrived += self._received.feed(received)
-                if len(received) < 1 << 16:
-                    return arrived
+            received = os.read(self.results_fd, 1 << 18)
         except BlockingIOError:
-            return arrived
-        return arrived or None
+            return []
+        return list(self._received.feed(received)) if received else None
 
     def count_begun(self) -> int:
         """Give the number of tasks of the current chunk that the worker says it has begun."""

@@ -87,7 +87,7 @@ def _judge(grader: Any, watch: Watch) -> Step:
         try:
             read = read_decoder.decode(encoded)
             reading = reading_decoder.decode(read.reading)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             return _encoded(_failed(grader.name, "error", "reading", f"not a {reading_type}: {describe(error)}", 0.0))
         return _verdict(grader, watch, lambda: grader.judge(reading, reference, question=question), read.duration_s)
 

@@ -42,6 +42,9 @@ def frame(message, size=None):
 def verdict(status="correct"):
     return dict(status=status, answer=None, grader="math", method="exact", detail="", duration_s=0.0)
 read = dict(type="read", reading="x", duration_s=0.0)
+deep = "x"
+for _ in range(400):
+    deep = [deep]
 def flood(outcome):
     for chunk in range(200):
         os.write(4, frame([chunk, 0, [outcome]]))
@@ -62,6 +65,11 @@ FORGERIES = {
     "truncated_frame": "os.write(4, frame(read, size=1000)); os._exit(0)",
     "not_msgpack": "os.write(4, struct.pack('<I', 3) + b'\\xc1\\xc1\\xc1')",
     "deep_nesting": "os.write(4, struct.pack('<I', 100000) + b'\\x91' * 100000)",
+    "deep_outcome": "payload = b'\\x93\\x00\\x00\\x91' + b'\\x91' * 10**6 + b'\\x00'\n"
+    "for chunk in range(100):\n    payload = payload[:1] + bytes([chunk]) + payload[2:]\n"
+    "    os.write(4, struct.pack('<I', len(payload)) + payload)",
+    "deep_reading": "flood(dict(type='read', reading=R, duration_s=0.0))".replace("R", "deep"),
+    "flood_of_frames": "while True:\n    flood(read)",
     "noise": "os.write(4, bytes(range(256)) * 16)",
     "finished_before_it_began": "os.write(5, b'.' * 1000)",
     "exit_zero": "os._exit(0)",
