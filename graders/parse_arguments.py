@@ -3,8 +3,11 @@ r"""Arguments of commands and indices of names: a group, or one symbol.
 Touches: nothing.
 """
 
-from graders.parse_cursor import Reader
+from graders.parse_cursor import Cursor, Reader
+from graders.parse_tokens import Token
 from graders.tree import Apply, Name, Node, Number
+
+_WHOLE_INDICES = frozenset("max min new old avg total final net out eff tot".split())
 
 
 def group(reader: Reader) -> Node:
@@ -33,12 +36,17 @@ def argument(reader: Reader) -> Node:
         cursor.tokens[cursor.at] = token._replace(text=token.text[1:])
         return Number(token.text[0])
     if token.kind == "word":
-        cursor.tokens[cursor.at] = token._replace(text=token.text[1:], kind="word" if len(token.text) > 2 else "name")
+        _split_letter(cursor, token)
         return Name(token.text[0])
     if token.kind == "op" and token.text == "-":
         cursor.advance()
         return Apply("neg", (argument(reader),))
     return reader.atom()
+
+
+def _split_letter(cursor: Cursor, token: Token) -> None:
+    """Take the first letter off a run of letters, as LaTeX does."""
+    cursor.tokens[cursor.at] = token._replace(text=token.text[1:], kind="word" if len(token.text) > 2 else "name")
 
 
 def flat(reader: Reader) -> str:
@@ -48,6 +56,9 @@ def flat(reader: Reader) -> str:
         token = cursor.peek()
         if token.kind == "stop":
             raise cursor.error("expected a subscript")
+        if token.kind == "word" and token.text not in _WHOLE_INDICES:
+            _split_letter(cursor, token)  # `m_pc` is m_p times c
+            return token.text[0]
         cursor.advance()
         return token.text
     cursor.advance()

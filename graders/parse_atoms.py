@@ -137,7 +137,7 @@ def _word(reader: Reader) -> Node:
     if _ROMAN.fullmatch(token.text):
         return Name(token.text)
     long = len(token.text) > MAX_LETTERS_IN_PRODUCT and not token.text.isupper()
-    if long or token.text in _ENGLISH:
+    if long or token.text.lower() in _ENGLISH:
         raise ParseError(f"expected mathematics, got the word {token.text!r}", token.at)
     letters = [Name(letter) for letter in token.text]
     if cursor.peek()[:2] == ("op", "_"):

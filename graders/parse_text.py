@@ -17,9 +17,11 @@ _COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
 _HEAD = re.compile(
     r"(?:[\s;,:]|\\[,;: ]|\\q?quad(?![A-Za-z])|~|\\displaystyle(?![A-Za-z])|\\(?:approx|simeq)(?![A-Za-z])|≈)+"
 )
+_ASIDE = re.compile(r"\s?\(\s*(or|=|≈|\\approx|approximately|approx\.?|about)\s+([^()]+)\)\Z")
+_ASIDE_SIGNS = {"approximately": "≈", "about": "≈", "approx": "≈", "approx.": "≈"}
 _TAILS = ("\\,", "\\;", "\\:", "\\ ", "\\\\", "~")
 _LABEL = re.compile(
-    r"(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*"
+    r"(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*|the (?=\d)"
     r"|\\text\s*\{\s*(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*\}\s*"
     r"|(?:thus|so|therefore|hence|answer|ans|final answer|solution)\s*[:,=]\s*(?=\S)",
     re.IGNORECASE,
@@ -49,6 +51,8 @@ def _trimmed(text: str) -> str:
         text = re.sub(r"(?<!\\)\$", " ", text)
     if "color" in text:
         text = _COLOUR.sub("", text)
+    if text.endswith(")") and (aside := _ASIDE.search(text, max(0, text.rfind("(") - 1))) is not None:
+        text = f"{text[: aside.start()]} {_ASIDE_SIGNS.get(aside[1], aside[1])} {aside[2]}"
     head = _HEAD.match(text)
     text = _without_tail(text[head.end() :] if head else text)
     for sign in ("\\text{\\$}", "\\$", "€", "£", "¥", "₹"):

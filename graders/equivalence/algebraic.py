@@ -47,18 +47,36 @@ def same_form(left: Node, right: Node) -> bool | None:
 
 
 def proportional_forms(left: Node, right: Node) -> bool | None:
-    """Whether the numerators of two expressions are non-zero multiples of each other, as two equations' sides are."""
+    """Whether the numerators of two expressions are non-zero multiples of each other, as two equations' sides are.
+
+    A factor by which either side divides cannot be zero, and is divided out.
+    """
     try:
         forms = _Forms()
-        top, other = forms.form(left)[0], forms.form(right)[0]
+        (top, bottom), (other, other_bottom) = forms.form(left), forms.form(right)
     except (NoForm, TooLarge, ZeroDivisionError):
         return None
+    divisors = {generator for part in (bottom, other_bottom) for monomial in part for generator, _ in monomial}
+    top, other = _without_factors(top, divisors), _without_factors(other, divisors)
     if not top or not other:
         return False
     if top.keys() != other.keys():
         return None
     ratios = {top[monomial] / other[monomial] for monomial in top}
     return True if len(ratios) == 1 else None
+
+
+def _without_factors(value: Sum, divisors: set[str]) -> Sum:
+    """The sum without the powers of these generators that all its monomials share."""
+    for generator in divisors:
+        shared = min((dict(monomial).get(generator, Fraction(0)) for monomial in value), default=Fraction(0))
+        if shared > 0:
+            value = {
+                tuple((name, power - shared * (name == generator)) for name, power in monomial): factor
+                for monomial, factor in value.items()
+            }
+            value = {tuple(pair for pair in monomial if pair[1]): factor for monomial, factor in value.items()}
+    return value
 
 
 class _Forms:

@@ -9,7 +9,7 @@ from graders.equivalence.meaning import INEQUALITIES, assignments, is_collection
 from graders.equivalence.sampling import compare_unsolved
 from graders.equivalence.scalars import close_enough, compare_equations, compare_scalars, is_scalar
 from graders.equivalence.solutions import compare_solutions, is_solution_set, pieces
-from graders.tree import Apply, List, Name, Node, Relation, Text, Tuple
+from graders.tree import Apply, List, Name, Node, Relation, Text, Tuple, names
 
 
 def compare_relations(compare: Compare, answer: Node, reference: Node) -> Comparison:
@@ -62,7 +62,7 @@ def _computed(chain: Relation) -> Node | None:
 
 def _two_relations(compare: Compare, answer: Relation, reference: Relation) -> Comparison:
     left, right = label_and_value(answer), label_and_value(reference)
-    if left is not None and right is not None and _same_label(left[0], right[0]):
+    if left is not None and right is not None and _same_label(left, right):
         return compare(left[1], right[1])
     if set(answer.ops) == {"="} and set(reference.ops) == {"="} and len(answer.ops) == len(reference.ops) == 1:
         return compare_equations(_difference(answer), _difference(reference))
@@ -115,8 +115,18 @@ def _ascending(relation: Relation) -> Relation:
     return relation
 
 
-def _same_label(one: Node, other: Node) -> bool:
+def _same_label(left: tuple[Node, Node], right: tuple[Node, Node]) -> bool:
+    """Whether two labels may name one value: they are equal, one is words, or one is `y` and the other `f(x)`."""
+    (one, value), (other, other_value) = left, right
     if one == other or isinstance(one, Text) or isinstance(other, Text):
         return True
-    called = [node for node in (one, other) if isinstance(node, Apply)]
-    return len(called) == 1 and Name("y") in (one, other) and called[0].op in ("call", "*")
+    applied = (_is_applied(one, value), _is_applied(other, other_value))
+    return Name("y") in (one, other) and any(applied)
+
+
+def _is_applied(label: Node, value: Node) -> bool:
+    """Whether the label is a function of what its value depends on, as in `P(x) = 2x + 1`."""
+    if not isinstance(label, Apply) or label.op not in ("call", "*"):
+        return False
+    inner = [name for argument in label.args[1:] for name in names(argument)]
+    return bool(inner) and all(name in names(value) for name in inner)
