@@ -76,7 +76,7 @@ def compound(text: str) -> Node | None:
     for value, word in ((match[3], match[4]), (match[5], match[6])):
         if value is None:
             continue
-        smaller = known_symbol(word)
+        smaller = known_symbol("inch" if word == "in" else word)
         factor = conversion(smaller, unit) if smaller is not None else None
         if factor is None or factor.numerator != 1 or factor.denominator == 1:
             return None

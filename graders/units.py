@@ -134,7 +134,8 @@ def canonical_unit(words: str) -> str | None:
             match = _PART.fullmatch(part)
             if match is None or part.lower() in _REFUSED:
                 return None
-            symbol = known_symbol(match[1]) or f"~{match[1].lower()}"
+            inch = match[1] == "in" and len(parts) == 1  # as a word among others it is a preposition
+            symbol = "in" if inch else known_symbol(match[1]) or f"~{match[1].lower()}"
             powers[symbol] = powers.get(symbol, 0) + sign * power * int(match[2] or 1)
             power = 1
     known = {symbol: exponent for symbol, exponent in powers.items() if symbol[0] != "~"}

@@ -159,11 +159,19 @@ def _label_heads(node: Node) -> frozenset[str] | None:
             return names(head) if all(isinstance(part, (Name, Tuple, Relation)) for part in rest) else None
         case Apply(op="abs" | "norm" | "prime", args=(inner,)) if _is_named(inner):
             return names(inner)
+        case Apply(op="/", args=(Apply(op="*", args=(Name(text="d"), *_)), Apply(op="*", args=(Name(text="d"), *_)))):
+            return frozenset()  # a derivative, `dy/dx`
+        case Apply(op="+", args=terms) if all(_is_signed_name(term) for term in terms):
+            return names(node)
         case Apply(op="/", args=(top, bottom)) if _is_named(top) and _is_named(bottom):
             return names(node)
         case Tuple(items=items) if all(isinstance(item, Name) for item in items):
             return names(node)
     return None
+
+
+def _is_signed_name(node: Node) -> bool:
+    return isinstance(node.args[0] if isinstance(node, Apply) and node.op == "neg" else node, Name)
 
 
 def _is_named(node: Node) -> bool:

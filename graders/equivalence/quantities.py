@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from graders.equivalence.comparison import Compare, Comparison
 from graders.equivalence.numeric import CONSTANT_NAMES, float_value, variables
-from graders.tree import Apply, Name, Node, Number, Quantity, names
+from graders.tree import Apply, Name, Node, Number, Quantity, names, walk
 from graders.units import SINGLE_LETTER_UNITS, conversion
 
 _PER_CENT = Number("100")
@@ -45,7 +45,7 @@ def _one(quantity: Quantity, other: Node, compare: Compare, question: str | None
         readings.append(quantity.value)
     if quantity.unit == "%":
         readings.append(Apply("/", (quantity.value, _PER_CENT)))
-    if quantity.unit == "degree" and "pi" in names(other):
+    if quantity.unit == "degree" and _is_in_radians(other):
         readings.append(_in_radians(quantity))
     if quantity.unit == "dozen":
         readings.append(Apply("*", (Number("12"), quantity.value)))
@@ -63,6 +63,13 @@ def _may_drop_percent(quantity: Quantity, other: Node, question: str | None) -> 
         return True
     value = float_value(other)
     return value is None or abs(value) >= 1 or value == 0
+
+
+def _is_in_radians(node: Node) -> bool:
+    """Whether a value is an angle in radians by its form: it holds pi or an inverse function."""
+    return "pi" in names(node) or any(
+        isinstance(current, Apply) and current.op.startswith("arc") for current, _ in walk(node)
+    )
 
 
 def _in_radians(quantity: Quantity) -> Node:

@@ -17,7 +17,22 @@ from graders.equivalence.relations import compare_relations, is_trivial
 from graders.equivalence.scalars import compare_scalars, is_scalar
 from graders.equivalence.solutions import compare_solutions, is_solution_set
 from graders.equivalence.words import compare_choices, compare_clocks, compare_texts
-from graders.tree import Apply, Cases, Choice, Clock, Interval, List, Node, Number, Quantity, Relation, Set, Text, Tuple
+from graders.tree import (
+    Apply,
+    Cases,
+    Choice,
+    Clock,
+    Interval,
+    List,
+    Node,
+    Number,
+    Quantity,
+    Relation,
+    Set,
+    Text,
+    Tuple,
+    walk,
+)
 
 
 class Comparer:
@@ -76,6 +91,10 @@ class Comparer:
         found = compare_scalars(answer, reference, tolerance=self.tolerance)
         if found.equal:
             return found
+        if _has_plain_log(answer) or _has_plain_log(reference):
+            decimal = compare_scalars(_with_log10(answer), _with_log10(reference), tolerance=self.tolerance)
+            if decimal.equal:
+                return decimal
         bare = without_letter_unit(answer, reference, self.question)
         if bare is not None:
             return compare_scalars(*bare, tolerance=self.tolerance)
@@ -109,6 +128,20 @@ def _clause(node: Node) -> str:
 
 def _has_mathematics(clause: str) -> bool:
     return re.search(r"[\d=<>≤≥≠∈]", clause) is not None
+
+
+def _has_plain_log(node: Node) -> bool:
+    return any(
+        isinstance(current, Apply) and current.op == "log" and len(current.args) == 1 for current, _ in walk(node)
+    )
+
+
+def _with_log10(node: Node) -> Node:
+    """The value with `log` read to base ten: without a base it may be meant either way."""
+    if not isinstance(node, Apply):
+        return node
+    op = "log10" if node.op == "log" and len(node.args) == 1 else node.op
+    return Apply(op, tuple(_with_log10(argument) for argument in node.args))
 
 
 def _is_based(node: Node) -> bool:
