@@ -251,3 +251,16 @@ def test_command_line_speaks_in_exit_codes(tmp_path: Path, equal: str) -> None:
     done = command("grade", str(tmp_path / "missing.jsonl"))
     assert (done.returncode, "expected a readable file" in done.stderr) == (2, True)
     assert command("no-such-command").returncode == 2
+
+
+def test_command_line_bears_a_reader_that_leaves(tmp_path: Path, equal: str) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"completion": "1", "reference": "1"}\n' * 5000)
+    command = [sys.executable, "-m", "graders.cli", "grade", str(rows), "--grader", equal]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as graders:
+        assert graders.stdout is not None
+        assert graders.stderr is not None
+        graders.stdout.readline()
+        graders.stdout.close()
+        assert "Traceback" not in graders.stderr.read()
+    assert graders.returncode == 0
