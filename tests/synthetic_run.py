@@ -8,9 +8,12 @@ from pathlib import Path
 import msgspec
 
 from graders.verdict import Status, Verdict
+from mathppo import store
 from mathppo.evaluate.metrics import Evaluation, EvaluationRow, Group, Mode
+from mathppo.evaluate.result import Result
 from mathppo.evaluate.statistics import wilson_interval
 from mathppo.metrics import NUM_POSITIONS, CriticPretraining, Iteration, append_row
+from mathppo.records import FinishReason, Problem, Rollout, ScoredRollout
 from mathppo.report.views import RolloutView, write_views
 
 CONFIG = """[run]
@@ -95,6 +98,45 @@ def evaluation(step: int, mode: Mode, lift: float, count: int = 2000) -> Evaluat
     return Evaluation(name="linear", policy_step=step, mode=mode, samples_per_problem=1, rows=rows)
 
 
+def result(found: Evaluation, step: int) -> Result:
+    """The same problem by problem: those that are solved at one step mostly stay solved at the next."""
+    count = found.overall.num_problems
+    hardness = random.Random(1)
+    luck = random.Random(step + 1)
+    correct = [int(hardness.random() + luck.gauss(0, 0.1) < (found.overall.accuracy or 0.0)) for _ in range(count)]
+    return Result(
+        benchmark=found.name, template="plain", golds="official", weights="w", model=f"step {step}", grader="math",
+        identity="i", system=None, temperature=0.0, max_new_tokens=32, seed=7, problems_sha256="p",
+        prompts_sha256="q", first_prompt=None, notes=[], evaluation=found,
+        problem_ids=[f"p{i}" for i in range(count)], num_correct=correct, num_graded=[1] * count,
+    )  # fmt: skip
+
+
+def write_regressions(folder: Path) -> None:
+    """Write the problems and the rollouts of the first and the last greedy evaluation, with two problems lost."""
+    texts = [("Solve $\\frac{x}{2}+3=7$ <b>", "8"), ("What is $\\sqrt{16}$?", "4"), ("What is 1+1?", "2")]
+    problems = [Problem(id=f"p{i}", question=text, reference=right) for i, (text, right) in enumerate(texts)]
+    store.write_artefact(folder / "problems" / "held_out", store.PROBLEMS, problems, "made")
+    steps = sorted(int(path.name) for path in (folder / "evaluations").iterdir())
+    for step, solved in ((steps[0], (True, True, False)), (steps[-1], (False, False, True))):
+        scored = [
+            ScoredRollout(
+                rollout=Rollout(
+                    problem_id=problem.id, sample_index=0, prompt_ids=[1], completion_ids=[5, 2],
+                    completion=f"so \\boxed{{{problem.reference if right else '-1'}}}", behaviour_logprobs=[-1.0, -1.0],
+                    finish_reason=FinishReason.STOP, policy_step=step, seed=0,
+                ),
+                verdict=Verdict(
+                    Status.CORRECT if right else Status.INCORRECT, problem.reference if right else "-1", "math",
+                    "exact", "" if right else f"-1 is not {problem.reference}", 0.0,
+                ),
+                reward=float(right),
+            )
+            for problem, right in zip(problems, solved, strict=True)
+        ]  # fmt: skip
+        store.write_artefact(folder / "evaluations" / f"{step:06d}" / "greedy" / "scored", store.SCORED, scored, "made")
+
+
 def view(index: int, source: random.Random, completion: list[str] | None = None) -> RolloutView:
     a, b, x = source.randint(2, 5), source.randint(1, 9), source.randint(-9, 9)
     status = source.choices(list(Status), [60, 25, 6, 6, 2, 2])[0]
@@ -134,6 +176,7 @@ def write_run(folder: Path, *, lift: float = 0.58, iterations: int = 140, seed: 
             path = folder / "evaluations" / f"{step:06d}" / f"{mode}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(msgspec.json.encode(found))
+            path.with_name(f"{mode}.result.json").write_bytes(msgspec.json.encode(result(found, step)))
             row = found.overall
             numbers = {n: getattr(row, n) for n in ("accuracy", "low", "high", "truncated_share", "no_answer_share")}
             if step in (0, iterations):
@@ -143,4 +186,5 @@ def write_run(folder: Path, *, lift: float = 0.58, iterations: int = 140, seed: 
     (folder / "config.toml").write_text(CONFIG)
     (folder / "manifest.json").write_text(json.dumps({"seed": 7, "versions": {"torch": "2.13.0"}}, indent=2))
     write_views(folder, [view(i, source) for i in range(views)])
+    write_regressions(folder)
     return folder

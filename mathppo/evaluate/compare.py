@@ -23,6 +23,8 @@ from mathppo.records import Record
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
 SIGNIFICANCE = 0.05
+SMALLEST_P = 1e-4
+"""Below it, only that it is below is written: no test here is exact about more."""
 
 
 class SetComparison(Record, frozen=True, tag=False):
@@ -69,7 +71,7 @@ class SetComparison(Record, frozen=True, tag=False):
         """Say in words what can be said."""
         where = f"on {self.label} ({self.num_problems:,} problems)"
         numbers = f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
-        p = f"{self.test}, p = {self.p_holm:.2g} after Holm"
+        p = f"{self.test}, p {'= ' if self.p_holm >= SMALLEST_P else ''}{write_p(self.p_holm)} after Holm"
         if self.p_holm < SIGNIFICANCE:
             word = "better" if self.difference > 0 else "worse"
             return f"{self.model_b} is {word} than {self.model_a} {where}: {numbers}, {p}."
@@ -83,6 +85,15 @@ class Comparison(Record, frozen=True, tag="comparison/1"):
     """All sets of one call to compare, in order of set and then of policy."""
 
     sets: list[SetComparison]
+
+
+def write_p(p: float) -> str:
+    """Give a p value as a person reads it.
+
+    >>> write_p(0.0123), write_p(3e-9)
+    ('0.012', '< 0.0001')
+    """
+    return f"{p:.2g}" if p >= SMALLEST_P else f"< {SMALLEST_P:.4f}"
 
 
 def compare_results(

@@ -16,7 +16,7 @@ from rich.text import Text
 from mathppo.config import Config
 from mathppo.errors import BadSetting
 from mathppo.evaluate.benchmarks import Benchmark, load_benchmark, parse_benchmarks
-from mathppo.evaluate.compare import Comparison, compare_results
+from mathppo.evaluate.compare import Comparison, compare_results, write_p
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.tables import percent
 from mathppo.pipeline.benchmark import Policy, Prompting, evaluate_benchmarks, read_results, write_record
@@ -129,7 +129,7 @@ def comparison_table(comparison: Comparison) -> Table:
             percent(one.accuracy_b),
             f"{100 * one.difference:+.1f}",
             f"{100 * one.low:+.1f} to {100 * one.high:+.1f}",
-            f"{one.p_holm:.2g}",
+            write_p(one.p_holm),
             percent(one.detectable),
         )
     return table

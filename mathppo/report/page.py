@@ -19,10 +19,13 @@ import msgspec
 from markupsafe import Markup
 
 from graders.verdict import Status
+from mathppo.evaluate.compare import write_p
 from mathppo.metrics import TRAINING_METRICS
 from mathppo.report import sections
 from mathppo.report.axes import duration, number, percent, share
+from mathppo.report.mathml import formula, maths
 from mathppo.report.reading import RunRecord, Standing, read_run
+from mathppo.report.standing import choices, compare_ends
 from mathppo.report.views import RolloutView, choose_views
 from mathppo.store import write_file
 
@@ -64,6 +67,7 @@ def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
+    environment.filters |= {"maths": maths, "formula": formula, "p": write_p, "points": lambda x: f"{100 * x:+.1f}"}
     environment.filters |= {"percent": percent, "share": share, "number": number, "duration": duration}
     views = choose_views(run.views, num_rollouts)
     draw = (
@@ -79,6 +83,8 @@ def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
         headline=headline(run),
         subtitle=_subtitle(run),
         table=table_rows(run),
+        comparison=compare_ends(run.results),
+        choices=choices(run.results),
         sections=[section(run) for section in draw],
         views=views,
         opened=_opened(views),

@@ -12,7 +12,9 @@ import msgspec
 
 from mathppo.errors import MathPPOError
 from mathppo.evaluate.metrics import Evaluation, EvaluationRow, Mode
+from mathppo.evaluate.result import Result
 from mathppo.metrics import CriticPretraining, Iteration, read_rows
+from mathppo.report.standing import Regression, read_results, worst_regressions
 from mathppo.report.views import VIEWS_FILE, RolloutView, read_views
 
 T = TypeVar("T")
@@ -75,6 +77,8 @@ class RunRecord:
     pretraining: list[CriticPretraining]
     iterations: list[Iteration]
     evaluations: list[Evaluation]
+    results: list[Result]
+    regressions: list[Regression]
     views: list[RolloutView]
     controls: list["RunRecord"]
     notes: list[str]
@@ -119,6 +123,7 @@ def _read_pieces(run_dir: Path, notes: list[str]) -> RunRecord:
 
     pretraining, iterations = piece("metrics.jsonl", read_rows, ([], []), "no curve of training is drawn")
     evaluations = piece("evaluations", lambda path: _read_evaluations(path, notes), [], "no held-out curve is drawn")
+    results = read_results(run_dir, notes)
     summary = piece("summary.json", _read_summary, Summary(), "before and after are taken from the evaluations")
     return RunRecord(
         name=run_dir.resolve().name,
@@ -128,6 +133,8 @@ def _read_pieces(run_dir: Path, notes: list[str]) -> RunRecord:
         pretraining=pretraining,
         iterations=iterations,
         evaluations=evaluations,
+        results=results,
+        regressions=worst_regressions(run_dir, results),
         views=piece(VIEWS_FILE, read_views, [], "no rollout is shown"),
         controls=[],
         notes=notes,
@@ -145,6 +152,8 @@ def _read_summary(path: Path) -> Summary:
 def _read_evaluations(folder: Path, notes: list[str]) -> list[Evaluation]:
     evaluations = []
     for path in sorted(folder.glob("*/*.json")):
+        if path.name.endswith(".result.json"):
+            continue  # the same problem by problem
         try:
             evaluations.append(msgspec.json.decode(path.read_bytes(), type=Evaluation))
         except (OSError, msgspec.DecodeError, MathPPOError) as error:

@@ -169,3 +169,17 @@ def test_fifty_thousand_tokens_stay_light(browser: Browser, tmp_path: Path) -> N
     assert quickest(browser, path) < 2.0
     assert shown(browser) == 50
     assert problems(browser) == []
+
+
+def test_mathematics_is_drawn_and_regressions_unfold(browser: Browser, report: Path) -> None:
+    browser.resize(1240, 900)
+    browser.open(report)
+    browser.run("document.querySelectorAll('.regression').forEach((e) => { e.open = true })")
+    tall = "[...document.querySelectorAll('#regressions math')].map((e) => e.getBoundingClientRect().height)"
+    heights = browser.run(tall)
+    assert len(heights) == 2
+    assert all(height > 8 for height in heights)
+    fraction = "(() => { const [a, b] = document.querySelector('mfrac').children; return "
+    fraction += "b.getBoundingClientRect().top >= a.getBoundingClientRect().bottom - 2 })()"
+    assert browser.run(fraction), "one above the other"
+    assert problems(browser) == []

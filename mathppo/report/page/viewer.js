@@ -142,7 +142,7 @@
     const verdict = get("verdict").value, cut = get("truncated").checked, words = get("search").value.toLowerCase();
     let shown = 0;
     for (const card of cards) {
-      const text = `${card.querySelector(".question").textContent}\n${rollouts[card.dataset.index].tokens.join("")}`.toLowerCase();
+      const text = `${card.querySelector(".question").dataset.text}\n${rollouts[card.dataset.index].tokens.join("")}`.toLowerCase();
       card.hidden = Boolean((verdict && card.dataset.verdict !== verdict) || (cut && card.dataset.truncated !== "1") || (words && !text.includes(words)));
       shown += !card.hidden;
     }
