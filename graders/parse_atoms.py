@@ -15,6 +15,9 @@ _COUNTED = {"C": "binomial", "P": "permutations"}
 _CALLED = frozenset({"f", "g", "h"})
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec", "csc": "arccsc"}
 _INVERSES |= {"sinh": "arsinh", "cosh": "arcosh", "tanh": "artanh"}
+_MANY = 100
+_ARITIES = {"log": (1, 2), "binomial": (2, 2), "mod": (2, 2), "min": (1, _MANY), "max": (1, _MANY)}
+_ARITIES |= {"gcd": (1, _MANY), "lcm": (1, _MANY)}
 _ROMAN = re.compile(r"[IVX]{2,8}")
 _ARGUMENT_STARTS = frozenset({"number", "name", "command"})
 _ENGLISH = frozenset(
@@ -166,6 +169,9 @@ def _function(reader: Reader) -> Node:
     arguments = _arguments(reader, name)
     if base is not None:
         arguments = (*arguments, base)
+    least, most = _ARITIES.get(name, (1, 1))
+    if not least <= len(arguments) <= most:
+        raise cursor.error(f"expected {least} to {most} arguments of {name}, got {len(arguments)}")
     node = Apply(name, arguments)
     return node if power is None else Apply("^", (node, power))
 

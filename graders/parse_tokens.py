@@ -77,6 +77,7 @@ _TEXT_WRAPPERS = frozenset(
 _JOINED = re.compile(r"([A-Za-z]+) (and|or)", re.IGNORECASE)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 MAX_TOKENS = 4_000
+MAX_EXPONENT_DIGITS = 6
 
 
 def tokenize(text: str, max_digits: int) -> list[Token]:
@@ -147,6 +148,8 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
         if match is None:
             raise ParseError(f"expected a numeral, got {text[at : at + 10]!r}", at)
         written = re.sub(r"\{,\}|,\\!\s?|\\[,;: ]|\s|~", "", match.group()).lower()
+    if len(written.partition("e")[2].lstrip("+-")) > MAX_EXPONENT_DIGITS:
+        raise ParseError(f"expected an exponent of at most {MAX_EXPONENT_DIGITS} digits", at)
     if len(written) > max_digits:
         raise ParseError(f"expected a numeral of at most {max_digits} digits, got {len(written)}", at)
     tokens.append(Token("number", written, at, spaced))

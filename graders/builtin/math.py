@@ -47,7 +47,7 @@ class MathGrader:
         ("\\boxed{\\sin(2x)}", "2\\sin x\\cos x", "correct"),
         ("\\boxed{\\sqrt{3+2\\sqrt{2}}}", "1+\\sqrt{2}", "correct"),
         ("\\boxed{1 < x \\le 3}", "(1,3]", "correct"),
-        ("\\boxed{\\sqrt{-x^2-1}}", "i\\sqrt{x^2+1}", "correct"),
+        ("\\boxed{\\sqrt{-x^2-1}+\\sin^2 x+\\cos^2 x}", "1+\\sqrt{-x^2-1}", "correct"),
         ("\\boxed{\\text{no solution}}", "\\emptyset", "correct"),
         ("I have no idea at all.", "3", "no_answer"),
     )

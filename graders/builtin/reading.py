@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
-from graders.errors import BadReference
+from graders.errors import BadInput, BadReference
 from graders.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
 from graders.parse import ParseError, parse
 from graders.tree import Node, check_tree
@@ -106,7 +106,7 @@ def _read_form(form: str) -> Node:
     try:
         node = parse(text)
         check_tree(node)
-    except ParseError as error:
+    except (ParseError, BadInput) as error:
         raise BadReference(
             f"reference {form[:80]!r}: expected an answer that can be read, got {error}; correct or drop the problem"
         ) from error

@@ -169,6 +169,10 @@ def _binomial(total: Fraction, chosen: Fraction) -> Fraction:
     return Fraction(math.comb(_natural(total, MAX_FACTORIAL), _natural(chosen, MAX_FACTORIAL)))
 
 
+def _ln(value: Fraction) -> float:
+    return math.log(value.numerator) - math.log(value.denominator)
+
+
 def _logarithm(value: Fraction, base: Fraction = Fraction(0)) -> Fraction:
     """The logarithm of one rational to another's base, where it is rational: compares powers of a common root."""
     if value == 1:
@@ -176,7 +180,7 @@ def _logarithm(value: Fraction, base: Fraction = Fraction(0)) -> Fraction:
     if base <= 0 or base == 1 or value <= 0:
         raise NotExact
     for denominator in range(1, 7):
-        approximate = math.log(value) / math.log(base) * denominator
+        approximate = _ln(value) / _ln(base) * denominator
         numerator = round(approximate)
         close = abs(approximate - numerator) < 1e-9 and abs(numerator) < 2_000
         if close and power(value, Fraction(denominator)) == power(base, Fraction(numerator)):

@@ -86,18 +86,24 @@ def _wants_integers(node: Node) -> bool:
 
 def different(left: Node, right: Node) -> bool:
     """Whether double-precision balls prove that the two differ at some sample point."""
+    complex_valued = _is_complex(left) or _is_complex(right)
     for point in sample_points(left, right):
         try:
             one, other = evaluate_ball(left, point), evaluate_ball(right, point)
         except (Undecided, OverflowError, ZeroDivisionError):
             continue
-        if point and not (_is_real(one) and _is_real(other)):
+        if point and not complex_valued and not (_is_real(one) and _is_real(other)):
             continue
         if abs(one.mid - other.mid) > 2 * (one.radius + other.radius):
             return True
         if not point:
             return False
     return False
+
+
+def _is_complex(node: Node) -> bool:
+    """Whether the tree speaks of complex numbers: only then may a value at real points be one."""
+    return any(current == Name("i") for current, _ in walk(node))
 
 
 def _is_real(ball: Ball) -> bool:
@@ -111,6 +117,7 @@ def agree(left: Node, right: Node) -> bool | None:
         TooLarge: evaluation would exceed the bounds.
     """
     counted = 0
+    complex_valued = _is_complex(left) or _is_complex(right)
     refused: TooLarge | None = None
     for point in sample_points(left, right):
         try:
@@ -120,7 +127,7 @@ def agree(left: Node, right: Node) -> bool | None:
         except TooLarge as error:
             refused = error
             continue
-        if point and not (one.imag == 0 and other.imag == 0):
+        if point and not complex_valued and not (one.imag == 0 and other.imag == 0):
             continue
         if relative_gap(one, other) > AGREEMENT:
             return False

@@ -9,7 +9,7 @@ from graders.equivalence.meaning import INEQUALITIES, assignments, is_collection
 from graders.equivalence.sampling import compare_unsolved
 from graders.equivalence.scalars import close_enough, compare_equations, compare_scalars, is_scalar
 from graders.equivalence.solutions import compare_solutions, is_solution_set, pieces
-from graders.tree import Apply, List, Name, Node, Relation, Text, Tuple, names
+from graders.tree import Apply, List, Name, Node, Relation, Text, names
 
 
 def compare_relations(compare: Compare, answer: Node, reference: Node) -> Comparison:
@@ -21,13 +21,13 @@ def compare_relations(compare: Compare, answer: Node, reference: Node) -> Compar
     if isinstance(reference, Relation):
         found = label_and_value(reference)
         if found is not None:
-            if isinstance(found[0], Tuple) and isinstance(answer, List):
+            if isinstance(answer, List) and assignments(reference) is not reference:
                 return compare(answer, assignments(reference))
             return compare(answer, found[1])
     if isinstance(answer, Relation):
         found = label_and_value(answer)
         if found is not None and _consistent(answer):
-            if isinstance(reference, List) and isinstance(found[0], Tuple):
+            if isinstance(reference, List) and assignments(answer) is not answer:
                 return compare(assignments(answer), reference)
             return compare(found[1], reference)
         computed = _computed(answer)

@@ -53,6 +53,8 @@ def _irrational(answer: Node, reference: Node, tolerance: Fraction | None) -> Co
     agreed = numeric.agree(answer, reference)
     if agreed is not None:
         return Comparison(agreed, "numeric", f"60-digit values {'agree' if agreed else 'differ'}")
+    if not numeric.variables(answer, reference):
+        return Comparison(None, "numeric", "a value is undefined, or of a kind that is not evaluated")
     from graders.equivalence.symbolic import symbolically_equal
 
     return Comparison(symbolically_equal(answer, reference), "symbolic", "decided by bounded simplification")
@@ -71,7 +73,7 @@ def _exact(node: Node) -> Fraction | None:
         return number_value(node.text)
     try:
         return exact_value(node)
-    except (NotExact, ZeroDivisionError, TypeError):
+    except (NotExact, ZeroDivisionError):
         return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from graders.equivalence.exact import TooLarge, number_value
 from graders.tree import Apply, Name, Node, Number, walk
 
-MAX_NODES = 60
+MAX_NODES = 32
 MAX_INTEGER_BITS = 256
 MAX_EXPONENT = 12
 _FUNCTIONS = frozenset("sin cos tan cot sec csc sinh cosh tanh coth exp floor gamma factorial binomial".split())

@@ -133,6 +133,8 @@ REFUSED = [
     ("\\sum k", "both bounds"),
     ("\\sin", "argument of sin"),
     ("\\sin()", "argument of sin"),
+    ("\\sin(1,2)", "1 to 1 arguments of sin"),
+    ("1e9999999", "exponent of at most 6 digits"),
     ("\\unknown{1}", "known command"),
     ("\\begin{pmatrix}1\\\\1&2\\end{pmatrix}", "rows of equal length"),
     ("\\begin{pmatrix}1", "expected 'pmatrix'"),
