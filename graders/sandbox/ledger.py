@@ -4,6 +4,7 @@ Touches: nothing; verdicts go to the jobs' own `deliver`.
 """
 
 import random
+import re
 import signal
 from collections import Counter, deque
 
@@ -11,13 +12,14 @@ import msgspec
 
 from graders.sandbox.crew import Assignment, Chunk, Crew, Job, draw_chunk
 from graders.sandbox.frames import Example, Failure, FrameError, Outcomes, Read, Ready
-from graders.sandbox.taint import module_in
 from graders.verdict import Status, Verdict
 
 MAX_ATTEMPTS = 3
 """How often work may be lost with its worker, nobody knowing why, before it is called an error."""
 MAX_LATE_IMPORTS = 64
 """How many modules workers may be taught: each costs all of them their lives, and a bad one might make names up."""
+
+_LATE_IMPORT = re.compile(r"import of ([A-Za-z_][\w.]{0,199}) inside the sandbox")
 
 
 class Ledger:
@@ -212,6 +214,12 @@ class Ledger:
         if decided and not job.cancelled:
             self._counts.update(verdict.status.value for _, verdict in decided)
             job.deliver(decided)
+
+
+def module_in(detail: str) -> str | None:
+    """Give the module that a tainted verdict's detail names, or None."""
+    found = _LATE_IMPORT.match(detail)
+    return found[1] if found else None
 
 
 def _cause(exit_code: int) -> tuple[Status, str, str]:

@@ -8,22 +8,16 @@ Touches: the audit hooks of the calling process.
 
 import importlib
 import importlib.util
-import re
 import sys
 from typing import Any
 
-_MODULE = re.compile(r"import of ([A-Za-z_][\w.]*) ")
+from graders.sandbox.namespaces import EMPTY_ROOT
+
 _RUNS_WHEN_IMPORTED = "__main__"
 
 
 class LateImportError(Exception):
     """A grader tried to import or open something inside the sandbox."""
-
-
-def module_in(detail: str) -> str | None:
-    """Give the module that a tainted verdict's detail names, or None."""
-    found = _MODULE.match(detail)
-    return found[1][:200] if found else None
 
 
 class Watch:
@@ -39,17 +33,20 @@ class Watch:
     def learn(self, module: str) -> None:
         """Import, in the zygote, what a worker was missing, or note that there is no such module.
 
-        The name comes from a worker, so only parts of packages that are loaded already are imported.
+        The name comes from a worker, so only parts of packages that are loaded already are imported. Where the workers'
+        empty root hides a part of the import path, absence proves nothing.
         """
         top = module.partition(".")[0]
+        is_absent = False
         if top not in sys.modules:
-            if importlib.util.find_spec(top) is None:
-                self._asked.add(module)
+            is_absent = importlib.util.find_spec(top) is None
         elif not module.endswith(_RUNS_WHEN_IMPORTED):
             try:
                 importlib.import_module(module)
-            except Exception:  # noqa: BLE001  it is absent, then, inside and outside alike
-                self._asked.add(module)
+            except Exception:  # noqa: BLE001  a module that cannot be had, inside and outside alike
+                is_absent = True
+        if is_absent and not any(entry.startswith(EMPTY_ROOT) for entry in sys.path):
+            self._asked.add(module)
 
     def arm(self) -> None:
         """From now on, report."""

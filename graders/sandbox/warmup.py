@@ -6,6 +6,8 @@ taking another path: the verdict flips and nobody hears of it (note G2).
 Touches: whatever the grader touches.
 """
 
+import importlib
+import sys
 from typing import Any, cast
 
 import msgspec
@@ -16,6 +18,8 @@ from graders.sandbox.frames import Example
 from graders.verdict import Status
 
 MAX_EXAMPLES = 256
+_IMPORTED_LATE = {"graders.equivalence": ("graders.equivalence.symbolic", "sympy.physics.units")}
+"""Modules that loaded packages import at the first need, which examples may not arouse."""
 
 
 def run(grader: Grader) -> list[Example]:
@@ -30,6 +34,10 @@ def run(grader: Grader) -> list[Example]:
             _grade(grader, example)
         except Exception:  # noqa: BLE001  warming up judges nothing: the same failure comes back as a verdict
             continue
+    for package, modules in _IMPORTED_LATE.items():
+        if package in sys.modules:
+            for module in modules:
+                importlib.import_module(module)
     return examples
 
 
