@@ -3,7 +3,6 @@
 Touches: nothing; it starts one sandboxed grader to see that it can.
 """
 
-import importlib.util
 import json
 from typing import NamedTuple
 
@@ -11,6 +10,9 @@ import torch
 
 from graders import GraderPool
 from graders.errors import GraderError
+from mathppo.errors import BadSetting
+from mathppo.generator import placement
+from mathppo.generator import vllm as vllm_engine
 from mathppo.pipeline.run_directory import versions
 
 
@@ -30,7 +32,7 @@ class Finding(NamedTuple):
 
 def examine(*, as_json: bool) -> int:
     """Print what was found; 0 = what a run needs is there, 1 = it is not."""
-    findings = [_packages(), _accelerator(), _grader(), _vllm()]
+    findings = [_packages(), _accelerator(), _grader(), _embedded(), _vllm(), _servers()]
     if as_json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
@@ -60,7 +62,21 @@ def _grader() -> Finding:
     return Finding("grader", verdict.correct, f"a sandboxed worker says {verdict.status} in {verdict.duration_s:.4f} s")
 
 
+def _embedded() -> Finding:
+    return Finding("hf", True, "the embedded engine; runs wherever torch and transformers do")
+
+
 def _vllm() -> Finding:
-    if importlib.util.find_spec("vllm") is None:
-        return Finding("vllm", False, "not installed; the embedded engine hf is used")
-    return Finding("vllm", False, "installed, but this version has no engine for it yet; hf is used")
+    reason = placement.why_not()
+    if reason:
+        return Finding("vllm", False, reason)
+    try:
+        version = vllm_engine.version()
+    except BadSetting as error:
+        return Finding("vllm", False, str(error))
+    where = "the GPU, bfloat16" if torch.cuda.is_available() else "the CPU, float32"
+    return Finding("vllm", True, f"{version}; set generator.engine=vllm: on {where}")
+
+
+def _servers() -> Finding:
+    return Finding("servers", True, "vllm-http and openai need generator.url; asked when a command starts")

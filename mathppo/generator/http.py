@@ -40,6 +40,9 @@ TIMEOUT_S = 600.0
 PAUSE_S = 1.0
 """Before a lost request is sent again; doubled each time."""
 
+CLOSING_S = 5.0
+"""Wait for an answer that nobody reads any more."""
+
 UNKNOWN_VOCABULARY = 1 << 31
 
 
@@ -88,6 +91,7 @@ class ServerGenerator:
         self._folder = folder if server.takes_weights else None
         self._file: WeightsFile | None = None
         self._path: Path | None = None
+        self._in_flight: list[threading.Thread] = []
         self._model, self._context_tokens = self._find_model()
 
     @property
@@ -155,6 +159,9 @@ class ServerGenerator:
         if self._file is not None:
             self._file.close()
             self._file = None
+        for thread in self._in_flight:
+            thread.join(CLOSING_S)
+        self._address.close()
 
     def __enter__(self) -> Self:
         return self
@@ -170,6 +177,7 @@ class ServerGenerator:
         try:
             listed = self._address.get("/v1/models")["data"]
         except (Refused, OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+            self._address.close()
             raise BadSetting(
                 f"generator.url: expected an OpenAI-compatible server at {self._server.url!r}, got {error!r}; start "
                 "it, or correct the address"
@@ -177,6 +185,7 @@ class ServerGenerator:
         names = {model.get("id"): model.get("max_model_len") for model in listed}
         name = self._server.model or next(iter(names), None)
         if name not in names:
+            self._address.close()
             raise BadSetting(
                 f"generator.served_model: expected one of {', '.join(map(str, names)) or 'no model at all'} at "
                 f"{self._server.url}, got {self._server.model!r}"
@@ -214,6 +223,7 @@ class ServerGenerator:
                 yield answer
         finally:
             stop.set()
+            self._in_flight = [thread for thread in (*self._in_flight, *threads) if thread.is_alive()]
 
     def _ask(self, request: Request, budget: int, sampling: Sampling) -> Rollout:
         where = f"problem {request.problem_id!r} sample {request.sample_index}"
@@ -257,7 +267,7 @@ class ServerGenerator:
 
 
 class _Address:
-    """Sends JSON to one server, a connection a thread."""
+    """Sends JSON to one server, over connections that are kept for the next requests."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "//" in url else f"//{url}")
@@ -266,7 +276,7 @@ class _Address:
         self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
-        self._own = threading.local()
+        self._idle: queue.SimpleQueue[http.client.HTTPConnection] = queue.SimpleQueue()
 
     def get(self, path: str) -> Any:
         return self._send("GET", path, None)
@@ -288,18 +298,24 @@ class _Address:
                 time.sleep(PAUSE_S * 2 ** (attempt - 1))
         raise AssertionError("unreachable")
 
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while not self._idle.empty():
+            self._idle.get().close()
+
     def _send(self, method: str, path: str, payload: bytes | None) -> Any:
-        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = self._own.connection = self._kind(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = self._kind(self._host, self._port, timeout=TIMEOUT_S)
         try:
             connection.request(method, self._prefix + path, payload, {"Content-Type": "application/json"})
             response = connection.getresponse()
             content = response.read()
-        except (OSError, http.client.HTTPException):
+        except BaseException:
             connection.close()
-            self._own.connection = None
             raise
+        self._idle.put(connection)
         if response.status >= 500 or response.status == 429:
             raise ConnectionError(f"{path} answered {response.status}: {_message(content)}")
         if response.status >= 300:

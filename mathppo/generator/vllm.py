@@ -341,6 +341,15 @@ def _import_vllm(*, own_process: bool) -> Any:
     return vllm
 
 
+def version() -> str:
+    """Give the version of vLLM, which takes seconds to import.
+
+    Raises:
+        BadSetting: it is missing, or cannot be imported.
+    """
+    return str(_import_vllm(own_process=False).__version__)
+
+
 def _engine_died() -> tuple[type[BaseException]]:
     from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
 

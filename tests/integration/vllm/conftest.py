@@ -1,0 +1,51 @@
+"""Real vLLM: skipped by name where it is missing, an error where REQUIRE_VLLM says that it was installed.
+
+Touches: the environment, for reading.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+from vllm_samples import build, save
+
+from mathppo.generator import placement
+from mathppo.learner import models
+from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = placement.why_not()
+    if reason and os.environ.get("REQUIRE_VLLM"):
+        raise pytest.UsageError(f"vllm: {reason}")
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.vllm)
+            item.add_marker(pytest.mark.filterwarnings("ignore"))  # vLLM's own, dozens
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=f"vllm: {reason}"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerBase:
+    models.quiet()
+    return build_equation_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def policy() -> PreTrainedModel:
+    return build(0)
+
+
+@pytest.fixture(scope="session")
+def folder(
+    policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    state = torch.random.get_rng_state()
+    path = save(policy, tokenizer, tmp_path_factory.mktemp("models") / "policy")
+    assert torch.equal(state, torch.random.get_rng_state())
+    return path

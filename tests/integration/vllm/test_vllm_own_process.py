@@ -1,0 +1,61 @@
+"""vLLM in a process of its own, killed: nothing is lost, and what comes after is what would have come."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedModel
+from vllm_samples import SAMPLING, build, by_problem, largest_gap, requests
+
+from mathppo.errors import StageFailed
+from mathppo.generator.base import Sampling
+from mathppo.generator.placement import Place
+from mathppo.generator.vllm import VLLMGenerator
+from mathppo.prompts import PreTrainedTokenizerBase
+
+LONG = Sampling(max_new_tokens=200, stop_token_ids=(2,), temperature=0.7)
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGenerator]:
+    place = Place(own_process=True, kv_cache_bytes=64 << 20, max_batch_size=8, max_restarts=1)
+    with VLLMGenerator(folder, tokenizer, place=place) as opened:
+        yield opened
+
+
+def kill(engine: VLLMGenerator) -> None:
+    os.kill(engine.llm.llm_engine.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
+
+
+def test_a_killed_engine_is_started_again_with_the_newest_weights(
+    engine: VLLMGenerator, policy: PreTrainedModel
+) -> None:
+    other = build(5)
+    engine.refresh(1, other.state_dict())
+    undisturbed = by_problem(engine.generate(requests(32), LONG))
+    assert largest_gap(list(undisturbed.values()), other, LONG.temperature) < 1e-4
+    rollouts = []
+    for rollout in engine.generate(requests(32), LONG):
+        rollouts.append(rollout)
+        if len(rollouts) == 3:
+            kill(engine)
+    assert len(rollouts) == 32
+    assert by_problem(rollouts).keys() == undisturbed.keys()
+    for name, rollout in by_problem(rollouts).items():
+        assert rollout.completion_ids == undisturbed[name].completion_ids
+    engine.refresh(2, policy.state_dict())
+    assert largest_gap(list(engine.generate(requests(8), SAMPLING)), policy, SAMPLING.temperature) < 1e-4
+
+
+@pytest.mark.slow
+def test_an_engine_that_dies_again_and_again_stops_the_stage(engine: VLLMGenerator) -> None:
+    def kill_at_each() -> None:
+        for rollout in engine.generate(requests(32), LONG):
+            assert rollout.completion_ids
+            kill(engine)
+
+    with pytest.raises(StageFailed, match=r"died 2 times with \d+ completions unfinished"):
+        kill_at_each()
+    assert len(list(engine.generate(requests(4), SAMPLING))) == 4

@@ -1,0 +1,90 @@
+"""A small server that speaks the completions API, with a policy that any test can predict: it repeats its seed.
+
+Touches: a port on the loopback interface.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Fake:
+    """What it was asked, and how it misbehaves.
+
+    Args:
+        url: where it listens.
+        asked: bodies of the completion requests.
+        calls: paths that were posted to.
+        change: turns an answer's choice into another one.
+        failures: requests that are still answered with status 500.
+        status: of every completion answer.
+    """
+
+    url: str = ""
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    change: Callable[[dict[str, Any]], dict[str, Any]] = lambda choice: choice
+    failures: int = 0
+    status: int = 200
+
+
+def answer(body: dict[str, Any]) -> dict[str, Any]:
+    """Give `max_tokens` tokens that spell the seed, one digit each; truncated."""
+    ids = [int(digit) for digit in str(body["seed"]).rjust(body["max_tokens"], "0")[: body["max_tokens"]]]
+    logprobs = {"token_logprobs": [-0.25 * (1 + i) for i in ids]}
+    return {"token_ids": ids, "logprobs": logprobs, "finish_reason": "length", "text": "never read"}
+
+
+@contextmanager
+def serve() -> Iterator[Fake]:
+    """Serve until the end of the block."""
+    fake, lock = Fake(), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._say(200, {"data": [{"id": "policy", "max_model_len": 40}, {"id": "other", "max_model_len": None}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"null")
+            with lock:
+                fake.calls.append((self.path, body))
+                fails = fake.failures > 0
+                fake.failures -= fails
+            if fails:
+                return self._say(500, {"error": {"message": "engine is dead"}})
+            if self.path != "/v1/completions":
+                return self._say(200, {})
+            with lock:
+                fake.asked.append(body)
+            if fake.status != 200:
+                return self._say(fake.status, {"error": {"message": "no such thing"}})
+            return self._say(200, {"choices": [fake.change(answer(body))]})
+
+        def _say(self, status: int, body: Any) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:  # type: ignore[override]
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,59 @@
+"""The engine that the settings name, and what is said where it cannot run."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from openai_server import serve
+from vllm_samples import build, save
+
+from mathppo.config import GeneratorSettings
+from mathppo.errors import BadSetting
+from mathppo.generator import placement
+from mathppo.generator.engines import open_engine
+from mathppo.generator.hf import HFGenerator
+from mathppo.generator.http import ServerGenerator
+from mathppo.generator.placement import Place, cpu_cache_bytes
+from mathppo.prompts import build_equation_tokenizer
+
+TOKENIZER = build_equation_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(build(0), TOKENIZER, tmp_path_factory.mktemp("policy"))
+
+
+def test_the_embedded_engine_samples_from_a_module_or_a_folder(folder: Path) -> None:
+    policy = build(0)
+    shared = open_engine(GeneratorSettings(), folder=folder, tokenizer=TOKENIZER, policy_step=2, module=policy)
+    loaded = open_engine(GeneratorSettings(), folder=folder, tokenizer=TOKENIZER, policy_step=2)
+    assert isinstance(shared, HFGenerator)
+    assert isinstance(loaded, HFGenerator)
+    assert shared._caller().model is policy
+    assert (shared.policy_step, loaded.policy_step) == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["vllm-http", "openai"])
+def test_an_address_is_where_the_others_are(folder: Path, name: str) -> None:
+    with serve() as fake:
+        settings = msgspec.convert({"engine": name, "url": fake.url}, GeneratorSettings)
+        engine = open_engine(settings, folder=folder, tokenizer=TOKENIZER, policy_step=1)
+        assert isinstance(engine, ServerGenerator)
+        engine.close()
+
+
+@pytest.mark.skipif(not placement.why_not(), reason="vllm is installed here")
+def test_missing_vllm_is_said_with_the_remedy(folder: Path) -> None:
+    with pytest.raises(BadSetting, match=r"engine 'vllm': not installed; pip install .* or use engine 'hf'"):
+        open_engine(GeneratorSettings(engine="vllm"), folder=folder, tokenizer=TOKENIZER, policy_step=0)
+
+
+def test_the_cache_on_a_cpu_holds_the_longest_completion_or_is_refused(folder: Path) -> None:
+    needed = 2 * 3 * 3 * 32 * 4 * 320  # keys and values, layers, heads, head size, bytes, tokens
+    assert cpu_cache_bytes(Place(kv_cache_bytes=needed), folder, torch.float32) == needed
+    assert cpu_cache_bytes(Place(), folder, torch.float32) == 512 << 20
+    with pytest.raises(BadSetting, match=rf"expected at least {needed} for one completion of 320 tokens, got"):
+        cpu_cache_bytes(Place(kv_cache_bytes=needed - 1), folder, torch.float32)
+    assert cpu_cache_bytes(Place(kv_cache_bytes=needed, context_tokens=100), folder, torch.float32) == needed

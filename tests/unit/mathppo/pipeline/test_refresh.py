@@ -1,0 +1,116 @@
+"""The probe after a refresh, against engines that do each wrong thing that real ones have done."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import pytest
+import torch
+from runs import tiny_config
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from mathppo.config import Config, ModelSettings
+from mathppo.errors import BrokenInvariant
+from mathppo.generator.base import Request, Sampling
+from mathppo.generator.hf import HFGenerator
+from mathppo.learner import models
+from mathppo.learner.learner import Learner
+from mathppo.pipeline.refresh import Refresher
+from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
+from mathppo.records import Problem, Rollout
+
+PROBLEMS = [Problem(id="p", question="Solve for x: x+1=3", reference="2")]
+
+
+class Copying:
+    """An engine with weights of its own, which may ignore new ones or forget the temperature in what it reports."""
+
+    shares_weights = False
+
+    def __init__(self, policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.inner = HFGenerator(policy, tokenizer)
+        self.tokenizer = tokenizer
+        self.ignores = self.reports_raw = False
+        self.policy_step = 0
+
+    def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
+        self.policy_step = policy_step
+        if not self.ignores:
+            self.inner.refresh(policy_step, weights)
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
+        for rollout in self.inner.generate(requests, sampling):
+            yield self._raw(rollout) if self.reports_raw else rollout
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _raw(self, rollout: Rollout) -> Rollout:
+        model = self.inner._caller().model
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([rollout.prompt_ids + rollout.completion_ids])).logits[0]
+        logprobs = torch.log_softmax(logits[len(rollout.prompt_ids) - 1 : -1], dim=-1)
+        raw = logprobs.gather(1, torch.tensor(rollout.completion_ids)[:, None]).squeeze(1).tolist()
+        return msgspec.structs.replace(rollout, behaviour_logprobs=raw)
+
+
+def policy(seed: int, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    shape = ModelSettings(hidden_size=32, num_layers=2, num_heads=1, intermediate_size=32, initializer_range=0.3)
+    return models.build_policy(shape, vocab_size=len(tokenizer), bos_id=1, eos_id=2, pad_id=0, seed=seed)
+
+
+@pytest.fixture
+def made() -> tuple[Refresher, Copying]:
+    config: Config = tiny_config(("generator.temperature", "0.5"), ("learner.algorithm", "reinforce++"))
+    tokenizer = build_equation_tokenizer()
+    learner = Learner(policy(1, tokenizer), None, None, config.learner, temperature=0.5, step=3)
+    engine = Copying(policy(0, tokenizer), tokenizer)
+    return Refresher(config, engine, learner, tokenizer, PROBLEMS), engine
+
+
+def test_an_engine_that_took_the_weights_passes(made: tuple[Refresher, Copying]) -> None:
+    refresher, engine = made
+    row = refresher.refresh()
+    assert engine.policy_step == 3
+    assert row["probe_gap_max"] < 1e-4  # type: ignore[operator]
+    assert row["refresh_s"] > 0  # type: ignore[operator]
+
+
+def test_an_engine_with_other_weights_is_stopped(made: tuple[Refresher, Copying]) -> None:
+    refresher, engine = made
+    engine.ignores = True
+    with pytest.raises(BrokenInvariant, match=r"step 3: expected the engine's log-probabilities .* usual causes"):
+        refresher.refresh()
+
+
+def test_old_weights_are_recognised(made: tuple[Refresher, Copying]) -> None:
+    refresher, engine = made
+    refresher.refresh()
+    with torch.no_grad():
+        for parameter in refresher.learner.policy.parameters():
+            parameter.mul_(1.5)
+    engine.ignores = True
+    with pytest.raises(BrokenInvariant, match="it still has the old weights"):
+        refresher.refresh()
+
+
+def test_raw_logprobs_are_recognised(made: tuple[Refresher, Copying]) -> None:
+    refresher, engine = made
+    engine.reports_raw = True
+    with pytest.raises(BrokenInvariant, match="those of temperature 1: the engine gives raw log-probabilities"):
+        refresher.refresh()
+
+
+def test_a_set_tolerance_is_the_one_used(made: tuple[Refresher, Copying]) -> None:
+    _, engine = made
+    engine.reports_raw = True
+    config = tiny_config(("generator.temperature", "0.5"), ("generator.probe_tolerance", "99"))
+    refresher = Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS)
+    assert refresher.refresh()["probe_gap_max"] > 0.01  # type: ignore[operator]
+
+
+def test_shared_weights_need_no_probe(made: tuple[Refresher, Copying]) -> None:
+    learner, tokenizer = made[0].learner, made[0].tokenizer
+    engine = HFGenerator(learner.policy, tokenizer)
+    assert Refresher(made[0].config, engine, learner, tokenizer, []).refresh() == {}
+    assert engine.policy_step == 3
