@@ -3,6 +3,7 @@
 Touches: nothing.
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -47,12 +48,12 @@ def g_pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int, threshol
         raise BadInput(f"G-Pass@k: expected a threshold in [0, 1], got {threshold}")
     # 0.1 * 30 is 3.0000000000000004 in floating point, and must need 3 right samples, not 4.
     needed = max(1, math.ceil(threshold * k - 1e-9))
-    return np.array(
-        [
-            sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(needed, k + 1)) / math.comb(n, k)
-            for c, n in zip(correct.tolist(), samples.tolist(), strict=True)
-        ]
-    )
+    pairs, where = np.unique(np.stack([correct, samples], axis=1), axis=0, return_inverse=True)
+    estimates = [
+        sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(needed, k + 1)) / math.comb(n, k)
+        for c, n in pairs.tolist()
+    ]
+    return np.asarray(estimates, dtype=np.float64)[where.reshape(-1)]
 
 
 def majority(groups: Sequence[Hashable | None], is_correct: Sequence[bool]) -> float:
@@ -95,7 +96,8 @@ def majority_at_k(
 ) -> float:
     """Expected `majority` of k of one problem's n samples, drawn without replacement.
 
-    Exact at k = 1 and k = n, and where all who vote are right or all are wrong; else the mean over random subsets.
+    Exact at k = 1 and k = n, where none is right, and where there are no more than `num_subsets` subsets; else the mean
+    over so many random ones.
 
     Args:
         groups: n classes of equivalent answers, None for no vote.
@@ -123,7 +125,10 @@ def majority_at_k(
     for row, group in enumerate(groups):
         if group is not None:
             votes[row, names.index(group)] = 1
-    chosen = np.argpartition(generator.random((num_subsets, len(groups))), k - 1, axis=1)[:, :k]
+    if math.comb(len(groups), k) <= num_subsets:
+        chosen = np.array(list(itertools.combinations(range(len(groups)), k)))
+    else:
+        chosen = np.argpartition(generator.random((num_subsets, len(groups))), k - 1, axis=1)[:, :k]
     counts = votes[chosen].sum(axis=1)
     most = counts.max(axis=1, keepdims=True)
     wins = (counts == most) & (most > 0)

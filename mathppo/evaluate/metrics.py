@@ -18,7 +18,7 @@ from msgspec import Meta
 from graders.verdict import Status
 from mathppo.errors import BadInput
 from mathppo.evaluate.golds import answer_type
-from mathppo.evaluate.outcomes import Outcome, of_several_samples
+from mathppo.evaluate.outcomes import Outcome, Pattern, of_several_samples
 from mathppo.evaluate.statistics import accuracy_interval
 from mathppo.records import Problem, Record, ScoredRollout
 
@@ -192,8 +192,9 @@ def summarise_outcomes(
         if by_answer:
             groups[Group.ANSWER, answer_type(problem.reference)].append(samples)
     order = list(Group)
+    known: dict[tuple[Pattern, int], float] = {}
     rows = [
-        _row(group, str(label or "unknown"), groups[group, label], seed)
+        _row(group, str(label or "unknown"), groups[group, label], seed, known)
         for group, label in sorted(groups, key=lambda key: (order.index(key[0]), key[1]))
     ]
     return Evaluation(
@@ -233,14 +234,20 @@ def _samples_of(
     return {problem_id: list(found.values()) for problem_id, found in samples.items()}
 
 
-def _row(group: Group, label: str, problems: Sequence[Sequence[Outcome]], seed: int) -> EvaluationRow:
+def _row(
+    group: Group,
+    label: str,
+    problems: Sequence[Sequence[Outcome]],
+    seed: int,
+    known: dict[tuple[Pattern, int], float],
+) -> EvaluationRow:
     samples = [item for problem in problems for item in problem]
     graded = [[item for item in problem if item.status is not Status.ERROR] for problem in problems]
     num_correct, num_graded = [sum(item.correct for item in row) for row in graded], [len(row) for row in graded]
     low, high = accuracy_interval(num_correct, num_graded, np.random.default_rng(seed))
     finished = [item for row in graded for item in row if not item.truncated]
     lengths = np.sort([item.num_tokens for item in samples])
-    several = of_several_samples(problems, seed, with_intervals=group is Group.ALL)
+    several = of_several_samples(problems, seed, with_intervals=group is Group.ALL, known=known)
 
     def share(status: Status) -> float:
         return sum(item.status is status for item in samples) / len(samples)

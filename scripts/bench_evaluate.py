@@ -1,0 +1,148 @@
+"""Evaluation: grading and statistics of a recorded log, error rates of comparisons, coverage of intervals.
+
+`log` grades and summarises 100,000 recorded samples and fails past 60 s or 1 GiB. `nulls` compares equal policies and
+fails where they are told apart more or less often than 5 % plus or minus 1 point; exact McNemar may be told apart less
+often, as exact tests of few problems are. `coverage` fails where 95 % intervals cover the truth less than 93 % or more
+than 97 % of the time.
+
+Touches: argv, standard output, a temporary folder.
+"""
+
+import argparse
+import random
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from graders import GraderPool
+from mathppo.config import GraderSettings
+from mathppo.evaluate.metrics import Evaluation
+from mathppo.evaluate.paired import difference_interval, mcnemar_p, sign_flip_p
+from mathppo.evaluate.samples import SAMPLES, Sample
+from mathppo.evaluate.statistics import accuracy_interval
+from mathppo.pipeline.benchmark import tally
+from mathppo.pipeline.grading import grade_samples
+from mathppo.records import FinishReason, Problem
+from mathppo.store import AppendLog, read_log
+
+MAX_S, MAX_BYTES = 60.0, 1 << 30
+STEPS = ("We add the two numbers and get {}.", "Then we halve it, which gives {}.", "So x + {} = 12 and we move on.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", default=["log", "nulls", "coverage"], help="log, nulls, coverage")
+    parser.add_argument("--problems", type=int, default=5_000)
+    parser.add_argument("--samples", type=int, default=20, help="of each problem")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=2_000)
+    options = parser.parse_args()
+    passed = True
+    if "log" in options.what:
+        passed &= bench_log(options.problems, options.samples, options.workers)
+    if "nulls" in options.what:
+        passed &= bench_nulls(options.repeats)
+    if "coverage" in options.what:
+        passed &= bench_coverage(options.repeats)
+    return 0 if passed else 1
+
+
+def bench_log(num_problems: int, num_samples: int, num_workers: int) -> bool:
+    """Record a log, then read, grade and summarise it."""
+    source = random.Random(0)
+    problems = [
+        Problem(id=f"p{i}", question=f"Problem {i}?", reference=str(i % 97), level=i % 5 + 1)
+        for i in range(num_problems)
+    ]
+    settings = GraderSettings(num_workers=num_workers)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "samples.jsonl"
+        with AppendLog(log, SAMPLES) as out:
+            for problem in problems:
+                out.append(recorded(problem, index, source) for index in range(num_samples))
+        size = log.stat().st_size
+        started = time.monotonic()
+        samples = list(read_log(log, SAMPLES))
+        with GraderPool(num_workers=num_workers) as pool:
+            by_id = {problem.id: problem for problem in problems}
+            graded = grade_samples(pool, settings, samples, by_id, Path(folder) / "verdicts.jsonl", template="plain")
+            at_graded = time.monotonic()
+            evaluation: Evaluation = tally(pool, "bench", 0, problems, samples, graded).evaluation
+        finished = time.monotonic()
+    row = evaluation.overall
+    own, workers = (resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    took = finished - started
+    print(
+        f"log: {len(samples):,} samples, {size >> 20} MiB: graded in {at_graded - started:.1f} s, summarised in "
+        f"{finished - at_graded:.1f} s, {took:.1f} s in all; memory {own >> 20} MiB, largest worker "
+        f"{workers >> 20} MiB; "
+        f"accuracy {row.accuracy or 0:.3f}, pass@{num_samples} {row.pass_at_k[num_samples]:.3f}, "
+        f"maj@{num_samples} {row.majority_at_k[num_samples]:.3f}"
+    )
+    return took < MAX_S and own < MAX_BYTES
+
+
+def recorded(problem: Problem, index: int, source: random.Random) -> Sample:
+    """One made-up sample of about 400 characters; half of them are right, wrong answers take a few values."""
+    right = source.random() < 0.5
+    answer = problem.reference if right else str(source.choice([101, 102, "1/3", "x+1"]))
+    text = " ".join(source.choice(STEPS).format(source.randrange(1000)) for _ in range(11))
+    return Sample(
+        key=f"{problem.id} {index}", identity="bench", benchmark="bench", problem_id=problem.id, sample_index=index,
+        completion=f"{text} \\boxed{{{answer}}}", num_tokens=100, finish_reason=FinishReason.STOP, policy_step=0,
+        seed=index,
+    )  # fmt: skip
+
+
+def bench_nulls(repeats: int) -> bool:
+    """Compare two policies of the same skill on the same problems, which differ in difficulty."""
+    passed = True
+    for num_problems, num_samples in ((200, 1), (1319, 1), (200, 4), (30, 32)):
+        source = np.random.default_rng(num_problems + num_samples)
+        rejected = 0
+        for _ in range(repeats):
+            skill = source.beta(0.7, 0.7, size=num_problems)
+            a, b = (source.binomial(num_samples, skill) for _ in range(2))
+            if num_samples == 1:
+                p = mcnemar_p(int((a > b).sum()), int((b > a).sum()))
+            else:
+                p = sign_flip_p((b - a) / num_samples, source, num_flips=1_000)
+            rejected += p < 0.05
+        rate = rejected / repeats
+        least = 0.02 if num_samples == 1 else 0.04
+        passed &= least <= rate <= 0.06
+        test = "exact McNemar" if num_samples == 1 else "permutation"
+        print(f"nulls: {num_problems} problems x {num_samples}, {test}: told apart {rate:.1%} of {repeats} times")
+    return passed
+
+
+def bench_coverage(repeats: int) -> bool:
+    """Draw sets of problems, and count how often the intervals hold the truth."""
+    passed = True
+    for num_problems, num_samples, alpha, beta in (
+        (100, 1, 1, 1), (500, 1, 4, 1), (100, 4, 1, 1), (500, 4, 0.5, 0.5), (100, 16, 2, 1), (500, 8, 6, 1),
+    ):  # fmt: skip
+        source = np.random.default_rng(num_problems * num_samples)
+        truth, counts = alpha / (alpha + beta), {"accuracy": 0, "difference": 0}
+        for _ in range(repeats):
+            skill = source.beta(alpha, beta, size=num_problems)
+            a, b = (source.binomial(num_samples, skill) for _ in range(2))
+            counts["accuracy"] += holds(accuracy_interval(a, np.full(num_problems, num_samples), source), truth)
+            found = difference_interval((b - a) / num_samples, source, num_resamples=2_000)
+            counts["difference"] += holds(found, 0.0)
+        for name, count in counts.items():
+            passed &= 0.93 <= count / repeats <= 0.97
+            print(f"coverage: {name}, {num_problems} problems x {num_samples}, mean {truth:.2f}: {count / repeats:.1%}")
+    return passed
+
+
+def holds(bounds: tuple[float, float], value: float) -> bool:
+    return bounds[0] <= value <= bounds[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
