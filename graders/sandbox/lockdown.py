@@ -24,11 +24,11 @@ def enclose_zygote() -> list[Layer]:
     return [namespaces.enter()]
 
 
-def finish_zygote(layers: list[Layer]) -> list[Layer]:
-    """Put on what would hinder imports; call when everything is imported."""
-    entered = layers[0].state == "active"
-    hidden = namespaces.hide_files() if entered else Layer("empty root", "unavailable", "no mount namespace")
-    return [*layers, hidden]
+def prepare_root(layers: list[Layer]) -> Layer:
+    """Make ready what workers will take as their root; call when everything is imported, for this may hide it."""
+    if any(layer.name == "namespaces" and layer.state == "active" for layer in layers):
+        return namespaces.hide_files()
+    return Layer("empty root", "unavailable", "no mount namespace of its own")
 
 
 def limit_worker(setup: Setup) -> list[Layer]:
@@ -38,12 +38,16 @@ def limit_worker(setup: Setup) -> list[Layer]:
     return [apply_limits(Limits(setup.memory_limit_bytes, cpu_s))]
 
 
-def lock_worker(setup: Setup, token: int, shared: list[Layer], writable_fds: tuple[int, ...]) -> list[Layer]:
-    """Put on every layer there is; `token` tells workers apart, `shared` is what the zygote has on."""
-    _take_empty_root(shared)
-    identity = _drop_identity(token)
-    limited = limit_worker(setup)
-    return [identity, *limited, _forgo_privileges(), landlock.restrict(), seccomp.install(writable_fds)]
+def lock_worker(setup: Setup, token: int, root: Layer, writable_fds: tuple[int, ...]) -> list[Layer]:
+    """Put on every layer there is; `token` tells workers apart, `root` is what `prepare_root` said."""
+    return [
+        _take_root(root),
+        _drop_identity(token),
+        *limit_worker(setup),
+        _forgo_privileges(),
+        landlock.restrict(),
+        seccomp.install(writable_fds),
+    ]
 
 
 def _die_with_parent() -> None:
@@ -55,10 +59,16 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _take_empty_root(shared: list[Layer]) -> None:
-    if any(layer.name == "empty root" and layer.state == "active" for layer in shared):
+def _take_root(prepared: Layer) -> Layer:
+    if prepared.state != "active":
+        return prepared
+    try:
         os.chroot(namespaces.EMPTY_ROOT)
         os.chdir("/")
+        left = os.listdir("/")
+    except OSError as error:
+        return Layer("empty root", "unavailable", f"chroot(): {error.strerror}")
+    return Layer("empty root", "unavailable" if left else "active", f"{len(left)} entries in /")
 
 
 def _drop_identity(token: int) -> Layer:

@@ -45,11 +45,11 @@ def main(control_fd: int) -> None:
     except graders.errors.GraderError as error:
         control.send(msgspec.msgpack.encode(Refused(type(error).__name__, str(error)[:2000])))
         return
-    layers = lockdown.finish_zygote(layers) if setup.lockdown else []
+    root = lockdown.prepare_root(layers)
     gc.collect()
     gc.freeze()
     control.send(msgspec.msgpack.encode(_ready(setup, grader, examples, layers)))
-    Nursery(control, setup, grader, layers, watch).serve(caller)
+    Nursery(control, setup, grader, root, watch).serve(caller)
 
 
 def _ready(setup: Setup, grader: Grader, examples: list[frames.Example], layers: list[frames.Layer]) -> Ready:
@@ -69,9 +69,9 @@ def _ready(setup: Setup, grader: Grader, examples: list[frames.Example], layers:
 class Nursery:
     """The workers of one zygote, by the caller's token."""
 
-    def __init__(self, control: socket.socket, setup: Setup, grader: Grader, layers: list[Layer], watch: Watch) -> None:
+    def __init__(self, control: socket.socket, setup: Setup, grader: Grader, root: Layer, watch: Watch) -> None:
         self._control = control
-        self._layers = layers
+        self._root = root
         self._watch = watch
         self._setup = setup
         self._grader = grader
@@ -116,7 +116,7 @@ class Nursery:
         pid = os.fork()
         if pid == 0:
             _be_worker(
-                self._setup, self._grader, self._watch, self._layers, order, (tasks_read, results_write, progress_write)
+                self._setup, self._grader, self._watch, self._root, order, (tasks_read, results_write, progress_write)
             )
         self._living[order.token] = pid
         self._tell(Born(order.token, pid), [tasks_write, results_read, progress_read])
@@ -130,7 +130,7 @@ class Nursery:
 
 
 def _be_worker(
-    setup: Setup, grader: Grader, watch: Watch, shared: list[Layer], order: Fork, pipes: tuple[int, int, int]
+    setup: Setup, grader: Grader, watch: Watch, root: Layer, order: Fork, pipes: tuple[int, int, int]
 ) -> None:
     """Turn the forked child into a worker; never returns to the zygote's code."""
     try:
@@ -139,7 +139,7 @@ def _be_worker(
         step, task_type = worker.step_for(order.role, grader, watch)
         watch.arm()
         if setup.lockdown:
-            layers = lockdown.lock_worker(setup, order.token, shared, (1, 2, RESULTS_FD, PROGRESS_FD))
+            layers = lockdown.lock_worker(setup, order.token, root, (1, 2, RESULTS_FD, PROGRESS_FD))
         else:
             layers = lockdown.limit_worker(setup)
         worker.send(RESULTS_FD, frames.Locked(layers))
