@@ -4,15 +4,15 @@ Touches: nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from graders.builtin.math import MathGrader
 from graders.builtin.reading import read_reference
-from graders.errors import BadReference
-from graders.grader import Grader
+from graders.errors import BadInput, BadReference
 from graders.tree import Text
+from graders.verdict import Verdict
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,21 +73,21 @@ class Agreement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     disagreements: tuple[tuple[str, bool, str, str], ...]
 
 
-def audit_labels(rows: Iterable[Labelled], grader: Grader | None = None) -> Agreement:
-    """Grade labelled rows and compare; a reference that cannot be read counts as an incorrect verdict."""
-    grader = grader or MathGrader()
+def audit_labels(rows: Sequence[Labelled], verdicts: Sequence[Verdict]) -> Agreement:
+    """Compare labels with the verdicts on the same rows, in the same order.
+
+    Raises:
+        BadInput: there are not as many verdicts as rows.
+    """
+    if len(rows) != len(verdicts):
+        raise BadInput(f"label audit: expected a verdict for each of {len(rows)} rows, got {len(verdicts)}")
     counts = Counter({f"{label}_{said}": 0 for label in ("true", "false") for said in ("correct", "incorrect")})
     different: list[tuple[str, bool, str, str]] = []
-    for row in rows:
+    for row, verdict in zip(rows, verdicts, strict=True):
         if row.label is None:
             counts["unlabelled"] += 1
             continue
-        try:
-            verdict = grader.grade(row.response, row.gold, question=row.question)
-            correct, status, detail = verdict.correct, verdict.status.value, verdict.detail
-        except BadReference as error:
-            correct, status, detail = False, "bad_reference", str(error)
-        counts[f"{str(row.label).lower()}_{'correct' if correct else 'incorrect'}"] += 1
-        if correct != row.label:
-            different.append((row.id, row.label, status, detail))
+        counts[f"{str(row.label).lower()}_{'correct' if verdict.correct else 'incorrect'}"] += 1
+        if verdict.correct != row.label:
+            different.append((row.id, row.label, verdict.status.value, verdict.detail))
     return Agreement(dict(counts), tuple(different))

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
+from graders import cli_audit
 from graders.errors import BadInput, GraderError
 from graders.sandbox.pool import GraderPool
 from graders.verdict import Status, Verdict
@@ -51,12 +52,20 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("completion", help="the completion, or - for standard input")
     check.add_argument("reference", help="the reference answer")
     check.add_argument("--question", help="the problem text, for graders that use it")
+    check.add_argument("--explain", action="store_true", help="show extraction, both trees, rungs and why (math only)")
     _pool_options(check)
 
     grade = _command(commands, "grade", _grade, "Grade a JSONL file of completion, reference and optional question.")
     grade.add_argument("file", type=Path, help="rows with the fields completion, reference, question")
     grade.add_argument("--out", type=Path, help="where verdicts go, one a line in input order; default: stdout")
     _pool_options(grade)
+
+    audit = _command(commands, "audit", cli_audit.audit, "List the references of a data set that cannot be read.")
+    audit.add_argument("file", type=Path, help="JSONL rows with the field answer, gold or reference, and optionally id")
+
+    labels = _command(commands, "label-audit", cli_audit.label_audit, "Compare verdicts with the labels of a file.")
+    labels.add_argument("file", type=Path, help="JSONL rows of response, gold, label, and optionally id and question")
+    _pool_options(labels)
 
     doctor = _command(
         commands, "doctor", _doctor, "Show what isolates graders on this machine; exit 0 whole, 2 degraded, 3 unsafe."
@@ -97,21 +106,26 @@ def _pool_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--memory-limit", type=int, default=1 << 30, help="bytes for one worker; default: 1 GiB")
 
 
-def _pool(options: argparse.Namespace) -> GraderPool:
+def pool_of(options: argparse.Namespace) -> GraderPool:
+    """The pool that a command's options ask for."""
     return GraderPool(options.grader, options.workers, options.time_limit, options.memory_limit)
 
 
 def _check(options: argparse.Namespace) -> int:
     completion = sys.stdin.read() if options.completion == "-" else options.completion
-    with _pool(options) as pool:
+    with pool_of(options) as pool:
         verdict = pool.grade([(completion, options.reference, options.question)])[0]
     print(msgspec.json.encode(verdict).decode())
+    if options.explain and verdict.status not in (Status.ERROR, Status.OVER_BUDGET):  # it has just been read safely
+        from graders.explain import explain
+
+        print(explain(completion, options.reference, question=options.question))
     return OK if verdict.correct else FOUND_FAILURE
 
 
 def _grade(options: argparse.Namespace) -> int:
     rows = read_rows(options.file, Row)
-    with _pool(options) as pool:
+    with pool_of(options) as pool:
         verdicts = pool.grade([(row.completion, row.reference, row.question) for row in rows])
     _write_verdicts(verdicts, options.out)
     counts = Counter(verdict.status for verdict in verdicts)
@@ -134,7 +148,7 @@ def _serve(options: argparse.Namespace) -> int:
         token = options.token_file.read_text().strip() if options.token_file else None
     except OSError as error:
         raise BadInput(f"{options.token_file}: expected a readable file, got {error.strerror}") from error
-    with _pool(options) as pool:
+    with pool_of(options) as pool:
         print(f"serving {pool.name} on http://{options.host}:{options.port}", file=sys.stderr)
         serve.run(serve.Service(pool, token), options.host, options.port)
     return OK

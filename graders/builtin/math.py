@@ -106,7 +106,8 @@ class MathGrader:
             left = _simple_value(answer)
             if left is not None and self.tolerance is None:
                 same = left == right
-                return (Status.CORRECT if same else Status.INCORRECT), "exact", f"{answer} against {target}"
+                method = "text" if answer == target else "exact"
+                return (Status.CORRECT if same else Status.INCORRECT), method, f"{answer} against {target}"
         elif (letter := _LETTER.fullmatch(target)) is not None and (own := _LETTER.fullmatch(answer)) is not None:
             same = letter[1] == own[1]
             return (Status.CORRECT if same else Status.INCORRECT), "text", f"{own[1]} against {letter[1]}"

@@ -33,7 +33,8 @@ def test_a_grader_gives_its_own_examples_the_status_it_says(make: type[Any]) -> 
 @pytest.mark.parametrize(
     ("completion", "reference", "status", "method"),
     [
-        (r"\boxed{3}", "3", "correct", "exact"),
+        (r"\boxed{3}", "3", "correct", "text"),
+        (r"\boxed{3.0}", "3", "correct", "exact"),
         (r"\boxed{4}", "3", "incorrect", "exact"),
         (r"\boxed{\sqrt{12}}", r"2\sqrt{3}", "correct", "algebraic"),
         ("nothing", "3", "incorrect", "text"),

@@ -1,12 +1,16 @@
 """Explanations of verdicts, and audits of references and labels.
 
-Touches: nothing.
+Touches: files in a temporary folder, and sandbox processes.
 """
+
+from pathlib import Path
 
 import pytest
 
 from graders.audit import Labelled, audit_labels, audit_references
-from graders.errors import BadReference
+from graders.builtin.math import MathGrader
+from graders.cli import main
+from graders.errors import BadInput, BadReference
 from graders.explain import MAX_SKETCH_CHARS, explain, sketch
 from graders.parse import parse
 
@@ -78,15 +82,41 @@ def test_a_label_audit_counts_and_names_every_disagreement() -> None:
         Labelled(r"\boxed{2}", "1", True, "b"),
         Labelled(r"\boxed{1}", "1", False, "c"),
         Labelled(r"\boxed{2}", "1", False, "d"),
-        Labelled(r"\boxed{2}", "", False, "e"),
         Labelled(r"\boxed{2}", "1", None, "f"),
     ]
-    found = audit_labels(rows)
+    grader = MathGrader()
+    verdicts = [grader.grade(row.response, row.gold) for row in rows]
+    found = audit_labels(rows, verdicts)
     assert found.counts == {
         "true_correct": 1,
         "true_incorrect": 1,
         "false_correct": 1,
-        "false_incorrect": 2,
+        "false_incorrect": 1,
         "unlabelled": 1,
     }
+    with pytest.raises(BadInput, match="a verdict for each of 5 rows, got 4"):
+        audit_labels(rows, verdicts[1:])
     assert [entry[:3] for entry in found.disagreements] == [("b", True, "incorrect"), ("c", False, "correct")]
+
+
+def test_the_commands_list_faults_and_disagreements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    golds = tmp_path / "golds.jsonl"
+    golds.write_text('{"id": "a", "answer": "12"}\n{"id": "b", "gold": "\\\\frac{1}{"}\n', encoding="utf-8")
+    assert main(["audit", str(golds)]) == 1
+    assert capsys.readouterr().out.startswith("b: unreadable")
+    golds.write_text('{"reference": "12"}\n', encoding="utf-8")
+    assert main(["audit", str(golds)]) == 0
+    golds.write_text('{"question": "12"}\n', encoding="utf-8")
+    assert main(["audit", str(golds)]) == 2
+    assert "expected one of answer, gold, reference" in capsys.readouterr().err
+    rows = tmp_path / "labelled.jsonl"
+    rows.write_text('{"id": "x", "response": "#### 3", "gold": "3", "label": false}\n', encoding="utf-8")
+    assert main(["label-audit", str(rows), "--workers", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "label false" in out
+    assert "x: label false, graded correct" in out
+
+
+def test_check_explains(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "#### 3.0", "3", "--explain", "--workers", "1"]) == 0
+    assert "verdict    correct by exact" in capsys.readouterr().out
