@@ -11,19 +11,24 @@ Touches: nothing.
 from fractions import Fraction
 
 from graders.equivalence.exact import NotExact, TooLarge, exact_value, number_value
+from graders.equivalence.monomials import (
+    ONE,
+    UNIT,
+    Quotient,
+    Sum,
+    constant,
+    literal,
+    merged,
+    negated,
+    sum_text,
+    without_factors,
+)
 from graders.tree import Apply, Name, Node, Number, Quantity, names
 
 MAX_MONOMIALS = 300
 MAX_POWER = 40
 MAX_WORK = 20_000
 MAX_TRIAL_DIVISOR = 2_000
-
-Monomial = tuple[tuple[str, Fraction], ...]
-Sum = dict[Monomial, Fraction]
-Quotient = tuple[Sum, Sum]
-
-_ONE: Monomial = ()
-_UNIT: Sum = {_ONE: Fraction(1)}
 
 
 class NoForm(Exception):
@@ -38,7 +43,7 @@ def same_form(left: Node, right: Node) -> bool | None:
     try:
         forms = _Forms()
         (top, bottom), (other_top, other_bottom) = forms.form(left), forms.form(right)
-        gap = forms.add(forms.multiply(top, other_bottom), _negated(forms.multiply(other_top, bottom)))
+        gap = forms.add(forms.multiply(top, other_bottom), negated(forms.multiply(other_top, bottom)))
     except (NoForm, TooLarge, ZeroDivisionError):
         return None
     if not gap:
@@ -57,26 +62,13 @@ def proportional_forms(left: Node, right: Node) -> bool | None:
     except (NoForm, TooLarge, ZeroDivisionError):
         return None
     divisors = {generator for part in (bottom, other_bottom) for monomial in part for generator, _ in monomial}
-    top, other = _without_factors(top, divisors), _without_factors(other, divisors)
+    top, other = without_factors(top, divisors), without_factors(other, divisors)
     if not top or not other:
         return False
     if top.keys() != other.keys():
         return None
     ratios = {top[monomial] / other[monomial] for monomial in top}
     return True if len(ratios) == 1 else None
-
-
-def _without_factors(value: Sum, divisors: set[str]) -> Sum:
-    """The sum without the powers of these generators that all its monomials share."""
-    for generator in divisors:
-        shared = min((dict(monomial).get(generator, Fraction(0)) for monomial in value), default=Fraction(0))
-        if shared > 0:
-            value = {
-                tuple((name, power - shared * (name == generator)) for name, power in monomial): factor
-                for monomial, factor in value.items()
-            }
-            value = {tuple(pair for pair in monomial if pair[1]): factor for monomial, factor in value.items()}
-    return value
 
 
 class _Forms:
@@ -88,15 +80,15 @@ class _Forms:
 
     def form(self, node: Node) -> Quotient:
         if isinstance(node, Number):
-            return _constant(number_value(node.text)), _UNIT
+            return constant(number_value(node.text)), UNIT
         if isinstance(node, Name):
             if node.text == "infinity":
                 raise NoForm
-            return {((node.text, Fraction(1)),): Fraction(1)}, _UNIT
+            return {((node.text, Fraction(1)),): Fraction(1)}, UNIT
         if isinstance(node, Quantity) and node.unit in ("%", "degree"):
             top, bottom = self.form(node.value)
             if node.unit == "%":
-                return top, self.multiply(bottom, _constant(Fraction(100)))
+                return top, self.multiply(bottom, constant(Fraction(100)))
             return self.multiply(top, {(("pi", Fraction(1)),): Fraction(1, 180)}), bottom
         if not isinstance(node, Apply):
             raise NoForm
@@ -105,18 +97,18 @@ class _Forms:
     def _applied(self, node: Apply) -> Quotient:
         match node.op:
             case "+":
-                total: Quotient = ({}, _UNIT)
+                total: Quotient = ({}, UNIT)
                 for term in node.args:
                     total = self._plus(total, self.form(term))
                 return total
             case "*":
-                product: Quotient = (_UNIT, _UNIT)
+                product: Quotient = (UNIT, UNIT)
                 for factor in node.args:
                     product = self._times(product, self.form(factor))
                 return product
             case "neg":
                 top, bottom = self.form(node.args[0])
-                return _negated(top), bottom
+                return negated(top), bottom
             case "/":
                 return self._times(self.form(node.args[0]), self._inverse(self.form(node.args[1])))
             case "^":
@@ -133,12 +125,12 @@ class _Forms:
     def _function(self, node: Apply) -> Quotient:
         if not names(node):
             try:
-                return _constant(exact_value(node)), _UNIT
+                return constant(exact_value(node)), UNIT
             except NotExact:
                 pass
         self.opaque = True
         key = f"{node.op}({','.join(self._key(self.form(argument)) for argument in node.args)})"
-        return {((key, Fraction(1)),): Fraction(1)}, _UNIT
+        return {((key, Fraction(1)),): Fraction(1)}, UNIT
 
     def _power(self, base: Node, exponent: Node) -> Quotient:
         try:
@@ -151,7 +143,7 @@ class _Forms:
         if power.numerator > MAX_POWER * power.denominator:
             return self._large_power(quotient, power)
         whole, part = divmod(power, 1)
-        result: Quotient = (_UNIT, _UNIT)
+        result: Quotient = (UNIT, UNIT)
         for _ in range(int(whole)):
             result = self._times(result, quotient)
         if part:
@@ -162,59 +154,59 @@ class _Forms:
     def _large_power(self, quotient: Quotient, power: Fraction) -> Quotient:
         """A power too large to expand: allowed where the base is one monomial in names."""
         top, bottom = quotient
-        if bottom != _UNIT or len(top) != 1 or power.denominator != 1:
+        if bottom != UNIT or len(top) != 1 or power.denominator != 1:
             raise NoForm
         ((monomial, factor),) = top.items()
         if factor != 1 or power > 10**6:
             raise NoForm
-        return {tuple((generator, degree * power) for generator, degree in monomial): Fraction(1)}, _UNIT
+        return {tuple((generator, degree * power) for generator, degree in monomial): Fraction(1)}, UNIT
 
     def _symbolic_power(self, base: Node, exponent: Node) -> Quotient:
         """`b^(u + v)` as a product of generators `b^u` and `b^v`, so that `2 * 2^n` and `2^(n+1)` have one form."""
         self.opaque = True
         top, bottom = self.form(exponent)
-        if len(bottom) != 1 or _ONE not in bottom:
-            bottom_key = self._key((_UNIT, bottom))
+        if len(bottom) != 1 or ONE not in bottom:
+            bottom_key = self._key((UNIT, bottom))
         else:
-            top, bottom_key = {monomial: factor / bottom[_ONE] for monomial, factor in top.items()}, ""
+            top, bottom_key = {monomial: factor / bottom[ONE] for monomial, factor in top.items()}, ""
         base_key = self._key(self.form(base))
-        result: Quotient = (_UNIT, _UNIT)
+        result: Quotient = (UNIT, UNIT)
         for monomial, factor in top.items():
-            if monomial == _ONE and not bottom_key:
-                result = self._times(result, self._power(base, _literal(factor)))
+            if monomial == ONE and not bottom_key:
+                result = self._times(result, self._power(base, literal(factor)))
                 continue
-            generator = f"({base_key})^[{_text({monomial: Fraction(1)})}{bottom_key}]"
+            generator = f"({base_key})^[{sum_text({monomial: Fraction(1)})}{bottom_key}]"
             if factor.denominator == 1 and abs(factor) <= MAX_POWER and factor < 0:
-                result = self._times(result, (_UNIT, {((generator, -factor),): Fraction(1)}))
+                result = self._times(result, (UNIT, {((generator, -factor),): Fraction(1)}))
             else:
-                result = self._times(result, ({((generator, factor),): Fraction(1)}, _UNIT))
+                result = self._times(result, ({((generator, factor),): Fraction(1)}, UNIT))
         return result
 
     def _fractional(self, base: Sum, power: Fraction) -> Sum:
         """`base ** power` for a power between 0 and 1."""
         if not base:
             return {}
-        if base == _UNIT:
-            return _UNIT
+        if base == UNIT:
+            return UNIT
         if len(base) == 1:
             ((monomial, factor),) = base.items()
-            if monomial == _ONE and factor > 0:
+            if monomial == ONE and factor > 0:
                 return self._radical(factor, power)
             if factor > 0 and len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0] != "i":
                 return self.multiply(self._radical(factor, power), {((monomial[0][0], power),): Fraction(1)})
-            if monomial == _ONE and power == Fraction(1, 2):
+            if monomial == ONE and power == Fraction(1, 2):
                 return self.multiply(self._radical(-factor, power), {(("i", Fraction(1)),): Fraction(1)})
         self.opaque = True
-        return {((f"<{_text(base)}>", power),): Fraction(1)}
+        return {((f"<{sum_text(base)}>", power),): Fraction(1)}
 
     def _radical(self, value: Fraction, power: Fraction) -> Sum:
         """A positive rational under a radical, as a rational times radicals of primes."""
-        result: Sum = _UNIT
+        result: Sum = UNIT
         for number, sign in ((value.numerator, 1), (value.denominator, -1)):
             for prime, count in self._factors(number).items():
                 whole, part = divmod(sign * count * power, 1)
-                factor = _constant(Fraction(prime) ** int(whole))
-                radical = {((f"#{prime}", part),): Fraction(1)} if part else _UNIT
+                factor = constant(Fraction(prime) ** int(whole))
+                radical = {((f"#{prime}", part),): Fraction(1)} if part else UNIT
                 result = self.multiply(result, self.multiply(factor, radical))
         return result
 
@@ -238,27 +230,27 @@ class _Forms:
     def add(self, left: Sum, right: Sum) -> Sum:
         total = dict(left)
         for monomial, factor in right.items():
-            merged = total.get(monomial, 0) + factor
-            if merged:
-                total[monomial] = merged
+            value = total.get(monomial, 0) + factor
+            if value:
+                total[monomial] = value
             else:
                 total.pop(monomial, None)
         self._spend(len(right), len(total))
         return total
 
     def multiply(self, left: Sum, right: Sum) -> Sum:
-        if left is _UNIT or right is _UNIT:
-            return right if left is _UNIT else left
+        if left is UNIT or right is UNIT:
+            return right if left is UNIT else left
         total: Sum = {}
         self._spend(len(left) * len(right), 0)
         for monomial, factor in left.items():
             for other, other_factor in right.items():
-                merged, scale = _merge(monomial, other)
-                value = total.get(merged, 0) + factor * other_factor * scale
+                product, scale = merged(monomial, other)
+                value = total.get(product, 0) + factor * other_factor * scale
                 if value:
-                    total[merged] = value
+                    total[product] = value
                 else:
-                    total.pop(merged, None)
+                    total.pop(product, None)
         self._spend(0, len(total))
         return total
 
@@ -279,9 +271,9 @@ class _Forms:
     def _inverse(self, value: Quotient) -> Quotient:
         if not value[0]:
             raise ZeroDivisionError
-        if len(value[0]) == 1 and _ONE in value[0]:
-            factor = 1 / value[0][_ONE]
-            return {monomial: scale * factor for monomial, scale in value[1].items()}, _UNIT
+        if len(value[0]) == 1 and ONE in value[0]:
+            factor = 1 / value[0][ONE]
+            return {monomial: scale * factor for monomial, scale in value[1].items()}, UNIT
         return value[1], value[0]
 
     def _key(self, value: Quotient) -> str:
@@ -289,41 +281,4 @@ class _Forms:
         lead = bottom[min(bottom)]
         scaled = {monomial: factor / lead for monomial, factor in top.items()}
         below = {monomial: factor / lead for monomial, factor in bottom.items()}
-        return _text(scaled) if below == _UNIT else f"{_text(scaled)}/{_text(below)}"
-
-
-def _literal(value: Fraction) -> Node:
-    top: Node = Number(str(abs(value.numerator)))
-    if value < 0:
-        top = Apply("neg", (top,))
-    return top if value.denominator == 1 else Apply("/", (top, Number(str(value.denominator))))
-
-
-def _constant(value: Fraction) -> Sum:
-    return {_ONE: value} if value else {}
-
-
-def _negated(value: Sum) -> Sum:
-    return {monomial: -factor for monomial, factor in value.items()}
-
-
-def _text(value: Sum) -> str:
-    return "+".join(f"{factor}*{monomial}" for monomial, factor in sorted(value.items())) or "0"
-
-
-def _merge(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
-    """The product of two monomials, and the rational that falls out of `i * i` and of radicals."""
-    if not left or not right:
-        return left or right, Fraction(1)
-    powers = dict(left)
-    for generator, degree in right:
-        powers[generator] = powers.get(generator, Fraction(0)) + degree
-    scale = Fraction(1)
-    for generator, degree in list(powers.items()):
-        if generator == "i" and degree >= 2:
-            scale *= (-1) ** int(degree // 2)
-            powers[generator] = degree % 2
-        elif generator[0] == "#" and degree >= 1:
-            scale *= int(generator[1:]) ** int(degree // 1)
-            powers[generator] = degree % 1
-    return tuple(sorted((generator, degree) for generator, degree in powers.items() if degree)), scale
+        return sum_text(scaled) if below == UNIT else f"{sum_text(scaled)}/{sum_text(below)}"
