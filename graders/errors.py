@@ -12,7 +12,7 @@ Touches: nothing.
 
 
 class GraderError(Exception):
-    """Root of every error this package raises on purpose; its text says what was expected, got, where, and the remedy."""
+    """Root of every error raised on purpose; its text says what was expected, got, where, and the remedy."""
 
 
 class UnknownGrader(GraderError):

@@ -5,6 +5,7 @@ Touches: nothing.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 from graders.equivalence.exact import number_value
 from graders.tree import Apply, Name, Node, Number
@@ -142,4 +143,4 @@ def _remainder(top: Sequence[Fraction], bottom: Sequence[Fraction]) -> list[Frac
 
 def _sign_changes(values: Sequence[Fraction]) -> int:
     signs = [value > 0 for value in values if value]
-    return sum(a != b for a, b in zip(signs, signs[1:], strict=False))
+    return sum(a != b for a, b in pairwise(signs))

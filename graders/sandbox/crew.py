@@ -46,13 +46,16 @@ class Chunk:
     indices: list[int]
     tasks: list[tuple]
     attempt: int = 0
+    spent_s: float = 0.0
+    """Seconds of their time limit that tasks have used up in an earlier stage, at most."""
     canaries: list[str] = field(default_factory=list)
     held: list[Verdict] = field(default_factory=list)
     """Verdicts not delivered before the canaries have spoken."""
 
     def part(self, positions: Sequence[int], attempt: int) -> "Chunk":
         """Give the tasks at these positions as a chunk of their own, without canaries."""
-        return Chunk(self.job, [self.indices[k] for k in positions], [self.tasks[k] for k in positions], attempt)
+        indices, tasks = [self.indices[k] for k in positions], [self.tasks[k] for k in positions]
+        return Chunk(self.job, indices, tasks, attempt, self.spent_s)
 
     @property
     def num_items(self) -> int:

@@ -161,7 +161,7 @@ class Dispatcher:
 
     def _give(self, crew: Crew, chunk: Chunk) -> None:
         worker = crew.idle.popleft()
-        work = Assignment(crew, worker, chunk, next(self._numbers), self._deadline())
+        work = Assignment(crew, worker, chunk, next(self._numbers), self._deadline(chunk))
         crew.busy[worker] = work
         try:
             if not worker.send((work.number, self._ledger.tasks_of(crew, chunk))):
@@ -217,7 +217,7 @@ class Dispatcher:
             raise FrameError("expected no results from a worker without work")
         begun = work.done
         is_done = self._ledger.enter(work, payload)
-        work.deadline = self._deadline()
+        work.deadline = self._deadline(work.chunk)
         crew.ages[worker] += work.done - begun
         self._roster.note_success()
         if is_done:
@@ -255,8 +255,10 @@ class Dispatcher:
             self._dying[worker.token] = work
         self._roster.part(worker)
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._time_limit_s + SLACK_S
+    def _deadline(self, chunk: Chunk) -> float:
+        """When the task that begins now must be done. A reader that lies about its time costs half of it at most."""
+        left_s = self._time_limit_s - min(chunk.spent_s, self._time_limit_s / 2)
+        return time.monotonic() + left_s + SLACK_S
 
     def _patience(self) -> float | None:
         """Seconds until the next deadline, or None."""

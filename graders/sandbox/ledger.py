@@ -201,6 +201,7 @@ class Ledger:
                 _, reference, question = chunk.tasks[position]
                 passed.indices.append(chunk.indices[position])
                 passed.tasks.append((outcome, reference, question))
+                passed.spent_s = max(passed.spent_s, read.duration_s)
         if passed.tasks:
             self._crews[1].waiting.append(passed)
 

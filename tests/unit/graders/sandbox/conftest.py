@@ -82,6 +82,9 @@ class Split:
     def read(self, completion, *, question=None) -> str:
         if completion.startswith("read_"):
             return getattr(self._whole, f"do_{completion[5:]}")()
+        if completion.startswith("nap_"):
+            time.sleep(0.45)
+            return completion[4:]
         return completion
 
     def judge(self, reading, reference, *, question=None):

@@ -123,6 +123,14 @@ def test_failing_halves_of_a_split_grader(mischief_file: Path) -> None:
         assert (forged.status, forged.method) == (Status.ERROR, "reading")
 
 
+def test_the_limit_covers_reading_and_judging_together(mischief_file: Path) -> None:
+    with GraderPool(f"{mischief_file}:Split", num_workers=1, time_limit_s=1.0) as pool:
+        begin = time.perf_counter()
+        verdict = pool.grade([("nap_sleep", "1")])[0]  # reads for 0.45 s, then never stops judging
+        assert time.perf_counter() - begin < 1.25
+    assert (verdict.status, verdict.method) == (Status.OVER_BUDGET, "deadline")
+
+
 def test_counts_tell_what_happened(mischief_file: Path) -> None:
     with GraderPool(f"{mischief_file}:Mischief", time_limit_s=LIMIT_S) as pool:
         pool.grade([("sleep", "1"), ("raise", "1"), ("1", "1"), ("exit", "1")])
