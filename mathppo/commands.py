@@ -24,6 +24,7 @@ from mathppo.learner.sharding import Ranks, join
 from mathppo.pipeline import verbs
 from mathppo.pipeline.benchmark import Policy
 from mathppo.pipeline.evaluate import evaluate_policy
+from mathppo.pipeline.import_gguf import import_gguf
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.stages import (
@@ -41,6 +42,7 @@ from mathppo.problems import load_held_out
 from mathppo.progress import Reporter
 from mathppo.records import Problem
 from mathppo.report import terminal_table, write_report
+from mathppo.report.trackers import track
 from mathppo.seeds import derive_seed
 
 
@@ -192,6 +194,11 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
+def _track(options: argparse.Namespace) -> int:
+    print(f"{options.to}: {track(options.run_dir, options.to, follow=options.follow)} iterations")
+    return 0
+
+
 def _conformance(options: argparse.Namespace) -> int:
     from mathppo import conformance
 
@@ -199,6 +206,12 @@ def _conformance(options: argparse.Namespace) -> int:
     for row in rows:
         print(f"{'pass' if row.passed else 'FAIL'}  {row.name}  {row.detail}  [{row.issue}]")
     return 0 if all(row.passed for row in rows) else 1
+
+
+def _import_gguf(options: argparse.Namespace) -> int:
+    models.quiet()
+    print(import_gguf(options.source, options.out))
+    return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -218,7 +231,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
         "score": _score,
         "export": _export,
         "report": _report,
+        "track": _track,
         "conformance": _conformance,
+        "import-gguf": _import_gguf,
         "doctor": _doctor,
     }
 )

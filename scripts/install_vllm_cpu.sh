@@ -10,7 +10,7 @@ VENV="$ROOT/.venv-vllm"
 VLLM=0.32.0
 TORCH=2.13.0
 # What the sources import beyond vLLM's own dependencies, and what the tests need.
-OURS=(datasets jaxtyping jinja2 matplotlib mpmath msgspec rich sympy tomli-w gguf)
+OURS=(accelerate datasets gguf jaxtyping jinja2 matplotlib mpmath msgspec rich sympy tomli-w)
 FOR_TESTS=(pytest hypothesis scipy)
 
 wanted="$({ echo "$ROOT $VLLM $TORCH ${OURS[*]} ${FOR_TESTS[*]}"; cat "${BASH_SOURCE[0]}"; } | sha256)"

@@ -164,6 +164,28 @@ def mark_layers(model: PreTrainedModel) -> None:
     enable()
 
 
+def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a GGUF file as a float32 model without any quantisation left in its config, and its tokenizer.
+
+    Raises:
+        BadCheckpoint: a file, architecture or quantisation that transformers cannot read.
+    """
+    options = {"gguf_file": path.name, "local_files_only": True}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
+        stored = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **options)
+    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise BadCheckpoint(f"{path}: expected a GGUF model that transformers can read, got: {reason}") from None
+    fields = {name: value for name, value in stored.config.to_dict().items() if name != "quantization_config"}
+    # Built anew: transformers does not save a model that remembers having been quantised.
+    with torch.random.fork_rng(devices=[]):
+        policy = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields), dtype=torch.float32)
+    policy.load_state_dict(stored.state_dict())
+    policy.config.name_or_path = ""
+    return policy.eval(), tokenizer
+
+
 def quiet() -> None:
     """Turn off transformers' own progress bars and remarks: this package shows its own."""
     transformers.utils.logging.disable_progress_bar()
