@@ -9,7 +9,7 @@ from collections.abc import Callable
 from graders.parse_text import canonical_text, without_markup
 from graders.parse_words import CONNECTIVES, CONSTANTS, GREEK, NUMBER_WORDS, SPECIAL_TEXTS
 from graders.tree import Apply, Choice, Clock, List, Name, Node, Number, Quantity, Text
-from graders.units import canonical_unit, conversion, known_symbol
+from graders.units import MULTIPLIERS, canonical_unit, conversion, known_symbol
 
 _WRAPPED = r"(?:\\(?:text|textbf|mathrm|mathbf|mbox|textit|rm|bf|boldsymbol|textrm)\s*)?\{?\s*"
 _CHOICE = re.compile(
@@ -106,7 +106,8 @@ def words(text: str, read: Read) -> Node | None:
         return Number(str(value))
     first, _, rest = canonical.partition(" ")
     if rest and (value := NUMBER_WORDS.get(first)) is not None and (unit := canonical_unit(rest)) is not None:
-        return Quantity(Number(str(value)), unit)
+        multiplier = MULTIPLIERS.get(rest)
+        return Number(str(value * int(multiplier))) if multiplier else Quantity(Number(str(value)), unit)
     if canonical in SPECIAL_TEXTS and len(canonical) > 1:
         return Text(canonical)
     parts = [word for word in re.split(r"[\s'.,!-]+", bare) if word]

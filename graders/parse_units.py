@@ -4,7 +4,7 @@ Touches: nothing.
 """
 
 from graders.parse_tokens import Token
-from graders.units import ORDINALS, SINGLE_LETTER_UNITS, canonical_unit, known_symbol
+from graders.units import MULTIPLIERS, ORDINALS, SINGLE_LETTER_UNITS, canonical_unit, known_symbol
 
 _UNIT_SIGNS = frozenset("/^.")
 _BINDING = frozenset({"sq", "cu", "of", "per"})
@@ -28,8 +28,16 @@ def split_unit(tokens: list[Token]) -> tuple[list[Token], str | None]:
         first += 1
     if first == end:
         return tokens, None
-    unit = canonical_unit("".join(_unit_text(token) for token in tokens[first:end]))
-    return (tokens, None) if unit is None else ([*tokens[:first], tokens[end]], unit)
+    words = "".join(_unit_text(token) for token in tokens[first:end]).strip()
+    multiplier, _, rest = words.partition(" ")
+    value = tokens[:first]
+    if multiplier.lower() in MULTIPLIERS:
+        times, number = Token("op", "*", -1, False), Token("number", MULTIPLIERS[multiplier.lower()], -1, False)
+        value, words = [*value, times, number], rest
+        if not words:
+            return [*value, tokens[end]], None
+    unit = canonical_unit(words)
+    return (tokens, None) if unit is None else ([*value, tokens[end]], unit)
 
 
 def _may_be_unit(token: Token, before: Token) -> bool:

@@ -94,6 +94,9 @@ _REFUSED = frozenset(
     "other also possibly probably unless without never plus minus times divided mod over squared-root dont know "
     "undefined infinite infinity some only when where for each-other false true yes".split()
 )
+MULTIPLIERS = MappingProxyType(
+    {"hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000", "trillion": "1000000000000"}
+)
 ORDINALS = frozenset({"st", "nd", "rd", "th"})
 MAX_UNIT_WORDS = 5
 
