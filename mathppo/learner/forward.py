@@ -182,6 +182,34 @@ def logprobs_of_states(
     return first, second
 
 
+def both_heads(
+    policy: PreTrainedModel,
+    value_head: nn.Module,
+    batch: Batch,
+    *,
+    temperature: float,
+    trunk_value_gradient: float,
+    compute: Compute = PLAIN,
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """Give log-probabilities, entropies and values from one pass of a trunk that policy and critic share.
+
+    Args:
+        policy: whose trunk it is; its head is plain.
+        value_head: the critic's.
+        batch: rows on the model's device.
+        temperature: the sampler's.
+        trunk_value_gradient: share of the values' gradient that enters the trunk.
+        compute: how.
+
+    Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 1: what sharing a trunk between the two objectives
+    costs, and why the value function's pull on it is a choice of its own.
+    """
+    hidden = hidden_states(policy, batch, compute=compute)
+    logprobs, entropies = logprobs_of_states(policy, hidden, batch, temperature=temperature, compute=compute)
+    values, _ = values_of_states(value_head, scale_gradient(hidden, trunk_value_gradient), batch)
+    return logprobs, entropies, values
+
+
 def values_of_states(
     head: nn.Module, hidden: Float[Tensor, "B L D"], batch: Batch
 ) -> tuple[Float[Tensor, "B T"], Float[Tensor, " B"]]:

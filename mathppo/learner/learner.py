@@ -260,12 +260,14 @@ class Learner:
         if self.critic is None or not settings.shared_trunk:
             wanted = settings.entropy_coef > 0 or rows.old is None
             return *self._logprobs(self.policy, batch, with_entropy=wanted), None
-        hidden = forward.hidden_states(self.policy, batch, compute=self.compute)
-        logprobs, entropies = forward.logprobs_of_states(
-            self.policy, hidden, batch, temperature=self.temperature, compute=self.compute
+        return forward.both_heads(
+            self.policy,
+            models.head_of(self.critic),
+            batch,
+            temperature=self.temperature,
+            trunk_value_gradient=settings.trunk_value_gradient,
+            compute=self.compute,
         )
-        states = forward.scale_gradient(hidden, settings.trunk_value_gradient)
-        return logprobs, entropies, forward.values_of_states(models.head_of(self.critic), states, batch)[0]
 
     def pretrain_critic(self, train: Batch, held_out: Batch, *, seed: int) -> Iterator[MetricRow]:
         """Fit the critic to the frozen policy's rollouts; see `critic.fit_critic`.
@@ -278,11 +280,11 @@ class Learner:
         return fit_critic(self._fit, train, held_out, seed=seed)
 
     def _adapt_kl(self, row: MetricRow, num_rollouts: int) -> None:
-        observed, target = row.get("ref_kl"), self.settings.kl_target
+        observed, target, horizon = row.get("ref_kl"), self.settings.kl_target, self.settings.kl_horizon
         if target is not None and isinstance(observed, float):
-            horizon = self.settings.kl_horizon
+            num_rollouts = min(num_rollouts, horizon)
             self.kl_coef = kl.adapt_coef(
-                self.kl_coef, observed, target=target, num_rollouts=min(num_rollouts, horizon), horizon=horizon
+                self.kl_coef, observed, target=target, num_rollouts=num_rollouts, horizon=horizon
             )
 
     def save(self, path: Path, tokenizer: checkpoint.Saveable) -> None:
