@@ -14,6 +14,7 @@ import torch
 from runs import tiny_config
 
 from mathppo import store
+from mathppo.cli import main
 from mathppo.config import Config
 from mathppo.errors import BadSetting, StageFailed
 from mathppo.evaluate.metrics import Mode
@@ -82,6 +83,13 @@ def test_evaluations_are_made_before_on_the_way_and_after(finished: RunDirectory
         assert [(e.mode, e.policy_step, e.overall.num_problems) for e in found] == [
             (mode, step, num_problems) for mode in Mode
         ]
+
+
+def test_the_evaluations_of_a_run_can_be_compared(finished: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(finished.evaluation(0)), str(finished.evaluation(4))]) == 0
+    said = capsys.readouterr().out
+    assert "on linear.plain.greedy (10 problems)" in said
+    assert "on linear.plain.sampled (10 problems)" in said
 
 
 def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(finished: RunDirectory) -> None:
