@@ -107,16 +107,19 @@ def bounded(value: Fraction) -> Fraction:
 
 def integer_root(value: int, degree: int) -> int | None:
     """The exact `degree`-th root of a non-negative integer, or None where there is none."""
+    if value < 2:
+        return value
     if degree == 2:
         root = math.isqrt(value)
     elif value.bit_length() > 1_000 or degree > 100:
         return None
     else:
-        root = round(value ** (1 / degree)) if value.bit_length() < 1_000 else 0
-        while root**degree > value:
-            root -= 1
-        while (root + 1) ** degree <= value:
-            root += 1
+        root, closer = 1 << -(-value.bit_length() // degree), 0
+        while True:  # Newton's iteration from above falls until it reaches the floor of the root
+            closer = ((degree - 1) * root + value // root ** (degree - 1)) // degree
+            if closer >= root:
+                break
+            root = closer
     return root if root**degree == value else None
 
 

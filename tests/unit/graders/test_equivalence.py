@@ -131,6 +131,8 @@ def test_powers_and_roots_of_integers() -> None:
     assert power(Fraction(-1), Fraction(10**9 + 1)) == -1
     assert integer_root(10**30, 3) == 10**10
     assert integer_root(10**30 + 1, 3) is None
+    assert integer_root(2 * 10**99, 3) is None
+    assert [integer_root(value, 3) for value in (0, 1, 7, 8, 27**50)] == [0, 1, None, 2, 3**50]
     with pytest.raises(ZeroDivisionError):
         power(Fraction(0), Fraction(-1))
 
