@@ -55,6 +55,7 @@ class ProblemsSettings(Settings, frozen=True):
     ] = "plain"
     question_field: Annotated[str, _doc("field of a file or hub data set that holds the question")] = "question"
     reference_field: Annotated[str, _doc("field that holds the reference answer")] = "answer"
+    reference_format: Annotated[Literal["plain", "gsm8k"], _doc('"gsm8k": the answer follows ####')] = "plain"
     split: Annotated[str, _doc("split of a hub data set")] = "train"
 
 

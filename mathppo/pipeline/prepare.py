@@ -82,6 +82,7 @@ def _training_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
         settings.source,
         question_field=settings.question_field,
         reference_field=settings.reference_field,
+        reference_format=settings.reference_format,
         split=settings.split,
     )
 
@@ -90,6 +91,9 @@ def _held_out_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
     """Give the held-out set, which no seed changes."""
     if Path(settings.held_out).suffix:
         return load_problems(
-            settings.held_out, question_field=settings.question_field, reference_field=settings.reference_field
+            settings.held_out,
+            question_field=settings.question_field,
+            reference_field=settings.reference_field,
+            reference_format=settings.reference_format,
         )
     return load_held_out(settings.held_out)
