@@ -212,6 +212,9 @@ class LearnerSettings(Settings, frozen=True):
     lr_schedule: Annotated[Literal["constant", "linear"], _doc("linear falls to 0 over the run's iterations")] = (
         "linear"
     )
+    optimizer: Annotated[
+        Literal["adamw", "adamw8bit"], _doc("adamw8bit keeps its moments in 8 bits: a quarter; needs bitsandbytes")
+    ] = "adamw"
     weight_decay: Annotated[float, _doc("AdamW weight decay of policy and critic", ge=0)] = 0.0
     max_grad_norm: Annotated[float, _doc("gradient norm is clipped to it", gt=0)] = 1.0
     epochs: Annotated[int, _doc("passes over an iteration's rollouts", ge=1)] = 1

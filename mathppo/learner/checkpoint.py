@@ -13,12 +13,13 @@ Touches: checkpoint folders.
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
@@ -149,36 +150,53 @@ def load_optimizers(path: Path) -> dict[str, Tensor]:
 def optimizer_tensors(prefix: str, names: Mapping[str, Tensor], optimizer: Optimizer) -> dict[str, Tensor]:
     """Flatten an optimizer's state to `<prefix>.<parameter>.<moment>`."""
     return {
-        f"{prefix}.{name}.{moment}": value
+        f"{prefix}.{name}.{moment}": value if isinstance(value, Tensor) else torch.tensor(value)
         for name, parameter in names.items()
         for moment, value in optimizer.state.get(parameter, {}).items()
     }
 
 
 def restore_optimizer(
-    prefix: str, names: Mapping[str, Tensor], optimizer: Optimizer, tensors: Mapping[str, Tensor], *, where: Path
+    prefix: str,
+    names: Mapping[str, Tensor],
+    optimizer: Optimizer,
+    tensors: Mapping[str, Tensor],
+    *,
+    where: Path,
+    moments: Sequence[str] = ("step", "exp_avg", "exp_avg_sq"),
 ) -> None:
     """Put back what `optimizer_tensors` gave.
+
+    Args:
+        prefix: as `optimizer_tensors` was given it.
+        names: the parameters by name.
+        optimizer: that of the parameters.
+        tensors: flat optimizer state, of others too.
+        where: the checkpoint, for messages.
+        moments: what must be there; all but `step` in the parameter's shape.
 
     Raises:
         BadCheckpoint: a moment is missing or of another shape.
     """
-    own = {key: value for key, value in tensors.items() if key.startswith(f"{prefix}.")}
-    if not own:
+    if not any(key.startswith(f"{prefix}.") for key in tensors):
         return
     for name, parameter in names.items():
-        state = {moment: own.get(f"{prefix}.{name}.{moment}") for moment in ("step", "exp_avg", "exp_avg_sq")}
-        for moment, value in state.items():
+        start = f"{prefix}.{name}."
+        state = {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
+        for moment in moments:
+            value = state.get(moment)
             if value is None or (moment != "step" and value.shape != parameter.shape):
                 raise BadCheckpoint(
-                    f"{where / OPTIMIZERS}: expected {prefix}.{name}.{moment} of shape {tuple(parameter.shape)}, got "
-                    f"{'none' if value is None else tuple(value.shape)}; it belongs to another model"
+                    f"{where / OPTIMIZERS}: expected {start}{moment} of shape {tuple(parameter.shape)}, got "
+                    f"{'none' if value is None else tuple(value.shape)}; it belongs to another model or optimizer"
                 )
-        optimizer.state[parameter] = {  # type: ignore[index]
-            moment: value if moment == "step" else like(value, parameter)
-            for moment, value in state.items()
-            if value is not None
-        }
+        restored: dict[str, Any] = {}
+        for moment, value in state.items():
+            if moment == "step":  # AdamW keeps a tensor of one float, 8-bit AdamW a number
+                restored[moment] = value if value.is_floating_point() else int(value)
+            else:
+                restored[moment] = like(value, parameter) if moment in moments else value.to(parameter.device)
+        optimizer.state[parameter] = restored  # type: ignore[index]
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

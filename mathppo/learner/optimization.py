@@ -3,21 +3,51 @@
 Touches: the models it is given.
 """
 
+import importlib
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from mathppo.config import LearnerSettings
-from mathppo.errors import BrokenInvariant
+from mathppo.errors import BadSetting, BrokenInvariant
 from mathppo.learner import checkpoint
 from mathppo.learner.sharding import whole
 from mathppo.ppo import losses
 
 POLICY, CRITIC = "policy", "critic"
+
+
+MOMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"adamw": ("step", "exp_avg", "exp_avg_sq"), "adamw8bit": ("step", "state1", "state2")}
+)
+"""What each optimizer must remember of a parameter to go on; the last two have its shape."""
+
+
+def make_adamw(parameters: list[nn.Parameter], settings: LearnerSettings) -> Optimizer:
+    """Give AdamW as the settings want it: fused, or with moments of 8 bits.
+
+    Raises:
+        BadSetting: bitsandbytes is not there.
+
+    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization"; Dettmers et al. 2022, "8-bit Optimizers
+    via Block-wise Quantization".
+    """
+    shared = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": settings.weight_decay}
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(parameters, fused=True, **shared)
+    try:
+        library = importlib.import_module("bitsandbytes")
+    except ImportError as error:
+        raise BadSetting(
+            f'learner.optimizer: expected the package bitsandbytes for "adamw8bit", got: {error}; install it, or set '
+            'learner.optimizer to "adamw"'
+        ) from None
+    return library.optim.AdamW8bit(parameters, **shared)
 
 
 class Optimizers:
@@ -36,10 +66,7 @@ class Optimizers:
             self.parameters[name] = {key: p for key, p in model.named_parameters() if p not in taken}
             taken |= set(self.parameters[name].values())
         self.by_name: dict[str, Optimizer] = {
-            name: torch.optim.AdamW(
-                parameters.values(), lr=settings.lr, betas=(0.9, 0.95), weight_decay=settings.weight_decay, fused=True
-            )
-            for name, parameters in self.parameters.items()
+            name: make_adamw(list(parameters.values()), settings) for name, parameters in self.parameters.items()
         }
 
     def set_lr(self, progress: float) -> None:
@@ -98,4 +125,6 @@ class Optimizers:
             BadCheckpoint: it belongs to another model.
         """
         for name, optimizer in self.by_name.items():
-            checkpoint.restore_optimizer(name, self.parameters[name], optimizer, tensors, where=where)
+            checkpoint.restore_optimizer(
+                name, self.parameters[name], optimizer, tensors, where=where, moments=MOMENTS[self.settings.optimizer]
+            )

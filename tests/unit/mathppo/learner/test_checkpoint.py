@@ -1,5 +1,7 @@
 """Checkpoints: whole or refused by name, resumed to the same bits, and plain model folders to everyone else."""
 
+import copy
+import importlib.util
 import os
 from pathlib import Path
 
@@ -10,10 +12,12 @@ from runs import old_logprobs, tiny_learner, tiny_rollouts
 from safetensors.torch import load_file, save_file
 
 from mathppo.batch import collate
-from mathppo.errors import BadCheckpoint
+from mathppo.config import LearnerSettings
+from mathppo.errors import BadCheckpoint, BadSetting
 from mathppo.learner import checkpoint, models
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner
+from mathppo.learner.optimization import MOMENTS, make_adamw
 
 
 class NoTokenizer:
@@ -164,3 +168,38 @@ def test_pruning_keeps_step_0_and_the_newest(tmp_path: Path) -> None:
     (tmp_path / "000040").mkdir()  # no header: not a checkpoint
     checkpoint.prune_checkpoints(tmp_path, keep=2)
     assert [path.name for path in checkpoint.list_checkpoints(tmp_path)] == ["000000", "000020", "000030"]
+
+
+def test_moments_of_eight_bits_are_resumed_exactly(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes")
+    settings = LearnerSettings(optimizer="adamw8bit")
+
+    def steps(layer: torch.nn.Linear, optimizer: torch.optim.Optimizer, numbers: range) -> None:
+        for number in numbers:
+            x = torch.randn(4, 80, generator=torch.Generator().manual_seed(number))
+            layer(x).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = torch.nn.Linear(80, 80)  # large enough for 8 bits
+    optimizer = make_adamw(list(first.parameters()), settings)
+    steps(first, optimizer, range(2))
+    second = copy.deepcopy(first)
+    tensors = copy.deepcopy(checkpoint.optimizer_tensors("policy", dict(first.named_parameters()), optimizer))
+    assert tensors["policy.weight.state1"].dtype == torch.uint8
+    other = make_adamw(list(second.parameters()), settings)
+    checkpoint.restore_optimizer(
+        "policy", dict(second.named_parameters()), other, tensors, where=tmp_path, moments=MOMENTS["adamw8bit"]
+    )
+    steps(first, optimizer, range(2, 4))
+    steps(second, other, range(2, 4))
+    assert torch.equal(first.weight, second.weight)
+
+
+def test_eight_bits_without_the_package_are_refused() -> None:
+    if importlib.util.find_spec("bitsandbytes"):
+        pytest.skip("bitsandbytes is there")
+    with pytest.raises(BadSetting, match=r"learner\.optimizer: expected the package bitsandbytes for .adamw8bit."):
+        tiny_learner(optimizer="adamw8bit")
