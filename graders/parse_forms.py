@@ -15,7 +15,8 @@ _WRAPPED = r"(?:\\(?:text|textbf|mathrm|mathbf|mbox|textit|rm|bf|boldsymbol|text
 _CHOICE = re.compile(
     rf"(?:{_WRAPPED}\(\s*(?P<bracketed>[A-Za-z])\s*\)\s*\}}?|(?P<lower>[a-j])(?=\))"
     rf"|{_WRAPPED}(?P<bare>[A-Z])\s*\}}?(?:[.:)]|(?=\s*\Z)))[.:)]?"
-    r"(?P<content>(?:(?:(?:\s|\\[ ,;:]|~|\\q?quad)+|(?<=\)\})(?=[\d$]|\\[a-z]))(?![-+*/^=<>,]|(?:\\text\s*\{\s*)?(?:and|or)\b).+|))",
+    r"(?P<content>(?:(?:(?:\s|\\[ ,;:]|~|\\q?quad)+|(?<=\)\})(?=[\d$]|\\[a-z]))"
+    r"(?![-+*/^=<>,]|(?:\\text\s*\{\s*)?(?:and|or)\b).+|))",
     re.DOTALL,
 )
 _LETTER_AFTER = re.compile(r"(?:\\text\w{0,2}\s?\{)?\s?\(([A-J])\)\s?\}?\Z")
