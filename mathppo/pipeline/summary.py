@@ -55,23 +55,23 @@ def write_summary(
         "reward": config.reward.kind,
         "seed": config.run.seed,
         "iterations": len(iterations),
-        "warmstart": {str(evaluation.mode): _standing(evaluation) for evaluation in first},
-        "final": {str(evaluation.mode): _standing(evaluation) for evaluation in last},
+        "warmstart": _standing(first),
+        "final": _standing(last),
         "wall_s": {name: round(value, 3) for name, value in {**seconds, **spent}.items()},
         "versions": versions(),
     }
     store.write_file(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
 
 
-def _standing(evaluation: Evaluation) -> dict[str, Any]:
-    row = evaluation.overall
+def _standing(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Give a policy's accuracies by mode, with the intervals and shares that qualify them."""
+    rows = {str(evaluation.mode): evaluation.overall for evaluation in evaluations}
     return {
-        "accuracy": row.accuracy,
-        "low": row.low,
-        "high": row.high,
-        "truncated_share": row.truncated_share,
-        "no_answer_share": row.no_answer_share,
-        "n": row.num_samples,
+        **{mode: row.accuracy for mode, row in rows.items()},
+        "n": max(row.num_samples for row in rows.values()),
+        "intervals": {mode: [row.low, row.high] for mode, row in rows.items()},
+        "truncated_share": {mode: row.truncated_share for mode, row in rows.items()},
+        "no_answer_share": {mode: row.no_answer_share for mode, row in rows.items()},
     }
 
 

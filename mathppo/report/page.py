@@ -20,11 +20,12 @@ from markupsafe import Markup
 
 from graders.verdict import Status
 from mathppo.evaluate.compare import write_p
+from mathppo.evaluate.metrics import EvaluationRow, Mode
 from mathppo.metrics import TRAINING_METRICS
 from mathppo.report import sections
 from mathppo.report.axes import duration, number, percent, share
 from mathppo.report.mathml import formula, maths
-from mathppo.report.reading import RunRecord, Standing, read_run
+from mathppo.report.reading import RunRecord, read_run
 from mathppo.report.standing import choices, compare_ends
 from mathppo.report.views import RolloutView, choose_views
 from mathppo.store import write_file
@@ -41,7 +42,7 @@ class Row:
 
     mode: str
     when: str
-    standing: Standing
+    standing: EvaluationRow
 
 
 def write_report(run_dir: Path, *, controls: Sequence[Path] = (), num_rollouts: int = NUM_ROLLOUTS) -> Path:
@@ -102,8 +103,8 @@ def headline(run: RunRecord) -> str:
     effort = f"in {len(run.iterations)} iterations" if run.iterations else ""
     wall = run.summary.total_wall_s
     effort += f" ({duration(wall)} in all)" if wall else ""
-    for mode in ("greedy", "sampled"):
-        before, after = getattr(run.summary.warmstart, mode), getattr(run.summary.final, mode)
+    for mode in Mode:
+        before, after = run.before(mode), run.after(mode)
         if before is None or after is None or before.accuracy is None or after.accuracy is None:
             continue
         numbers = f"{share(before.accuracy)} to {share(after.accuracy)}"
@@ -121,9 +122,8 @@ def headline(run: RunRecord) -> str:
 def table_rows(run: RunRecord) -> list[Row]:
     """Give the before-and-after table's rows that exist, greedy first."""
     rows = []
-    for mode in ("greedy", "sampled"):
-        for when, standings in (("before", run.summary.warmstart), ("after", run.summary.final)):
-            standing = getattr(standings, mode)
+    for mode in Mode:
+        for when, standing in (("before", run.before(mode)), ("after", run.after(mode))):
             if standing is not None:
                 rows.append(Row(mode, when, standing))
     return rows

@@ -20,38 +20,9 @@ from mathppo.report.views import VIEWS_FILE, RolloutView, read_views
 T = TypeVar("T")
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """Where a policy stands on the held-out set in one mode.
-
-    Args:
-        accuracy: share of graded completions that are correct; None where none was graded.
-        low: lower bound of its 95 % interval.
-        high: upper bound.
-        truncated_share: share of completions that ran out of token budget.
-        no_answer_share: share that state no answer.
-        n: number of completions.
-    """
-
-    accuracy: float | None
-    low: float
-    high: float
-    truncated_share: float
-    no_answer_share: float
-    n: int
-
-
-class Standings(msgspec.Struct, frozen=True):
-    """Where a policy stands in both modes; None where it was not evaluated."""
-
-    greedy: Standing | None = None
-    sampled: Standing | None = None
-
-
 class Summary(msgspec.Struct, frozen=True):
-    """The part of `summary.json` that a report shows; unknown fields are left alone."""
+    """The part of `summary.json` that a report shows; where the run stood is read from the evaluations themselves."""
 
-    warmstart: Standings = Standings()
-    final: Standings = Standings()
     wall_s: float | dict[str, float] | None = None
 
     @property
@@ -93,6 +64,16 @@ class RunRecord:
         """The run's evaluations in one mode, by policy step."""
         return sorted((e for e in self.evaluations if e.mode is mode), key=lambda e: e.policy_step)
 
+    def before(self, mode: Mode) -> EvaluationRow | None:
+        """Where the first policy stood; None where none was evaluated in this mode."""
+        found = self.of(mode)
+        return found[0].overall if found else None
+
+    def after(self, mode: Mode) -> EvaluationRow | None:
+        """Where the last policy stood; None where no two were evaluated in this mode."""
+        found = self.of(mode)
+        return found[-1].overall if len(found) > 1 else None
+
 
 def read_run(run_dir: Path, *, controls: Sequence[Path] = ()) -> RunRecord:
     """Read a run directory.
@@ -124,12 +105,12 @@ def _read_pieces(run_dir: Path, notes: list[str]) -> RunRecord:
     pretraining, iterations = piece("metrics.jsonl", read_rows, ([], []), "no curve of training is drawn")
     evaluations = piece("evaluations", lambda path: _read_evaluations(path, notes), [], "no held-out curve is drawn")
     results = read_results(run_dir, notes)
-    summary = piece("summary.json", _read_summary, Summary(), "before and after are taken from the evaluations")
+    summary = piece("summary.json", _read_summary, Summary(), "the wall time is not shown")
     return RunRecord(
         name=run_dir.resolve().name,
         config=piece("config.toml", _read_text, "", "the settings are not shown"),
         manifest=piece("manifest.json", _read_text, "", "the versions are not shown"),
-        summary=_filled(summary, evaluations),
+        summary=summary,
         pretraining=pretraining,
         iterations=iterations,
         evaluations=evaluations,
@@ -180,37 +161,3 @@ def _read_controls(run_dir: Path, given: Sequence[Path], notes: list[str]) -> li
         if path.resolve() != run_dir.resolve():
             records.append(replace(_read_pieces(path, []), name=label))
     return records
-
-
-def _filled(summary: Summary, evaluations: list[Evaluation]) -> Summary:
-    """Take what the summary does not say from the first and the last evaluation."""
-
-    def standing(mode: Mode, *, last: bool) -> Standing | None:
-        of_mode = sorted((e for e in evaluations if e.mode is mode), key=lambda e: e.policy_step)
-        if not of_mode or (last and len(of_mode) < 2):
-            return None
-        return _standing(of_mode[-1 if last else 0].overall)
-
-    first, final = summary.warmstart, summary.final
-    return Summary(
-        warmstart=Standings(
-            greedy=first.greedy or standing(Mode.GREEDY, last=False),
-            sampled=first.sampled or standing(Mode.SAMPLED, last=False),
-        ),
-        final=Standings(
-            greedy=final.greedy or standing(Mode.GREEDY, last=True),
-            sampled=final.sampled or standing(Mode.SAMPLED, last=True),
-        ),
-        wall_s=summary.wall_s,
-    )
-
-
-def _standing(row: EvaluationRow) -> Standing:
-    return Standing(
-        accuracy=row.accuracy,
-        low=row.low,
-        high=row.high,
-        truncated_share=row.truncated_share,
-        no_answer_share=row.no_answer_share,
-        n=row.num_samples,
-    )

@@ -38,7 +38,7 @@ def terminal_table(run: RunRecord | Path) -> Table:
             f"{share(s.low)} to {share(s.high)}",
             share(s.truncated_share),
             share(s.no_answer_share),
-            f"{s.n:,}",
+            f"{s.num_samples:,}",
             end_section=row.when == "after",
         )
     return table

@@ -67,10 +67,13 @@ def test_a_run_directory_holds_what_the_design_says(finished: RunDirectory) -> N
     assert not [p for p in finished.root.rglob("*") if ".partial" in p.name or p.name.endswith(".tmp")]
     summary = json.loads(finished.summary.read_text())
     for when in ("warmstart", "final"):
+        standing = summary[when]
+        assert standing["n"] == 10
         for mode in ("greedy", "sampled"):
-            standing = summary[when][mode]
-            assert standing["n"] == 10
-            assert 0 <= standing["low"] <= standing["accuracy"] <= standing["high"] <= 1
+            low, high = standing["intervals"][mode]
+            assert 0 <= low <= standing[mode] <= high <= 1
+            assert 0 <= standing["truncated_share"][mode] <= 1
+            assert 0 <= standing["no_answer_share"][mode] <= 1
     assert {"warmstart", "generate", "grade", "learn", "other", "total"} <= summary["wall_s"].keys()
     assert summary["versions"]["torch"] == torch.__version__
     assert [iteration for iteration, _ in without_times(finished)] == [1, 2, 3, 4]
