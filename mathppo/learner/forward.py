@@ -88,21 +88,23 @@ def has_plain_head(policy: PreTrainedModel) -> bool:
     return bool((logits - by_hand).abs().max() <= PLAIN_TOLERANCE * logits.abs().max())
 
 
-def require_fit(policy: PreTrainedModel, compute: Compute, *, shares_trunk: bool, num_ranks: int) -> None:
+def require_fit(
+    policy: PreTrainedModel, compute: Compute, *, shares_trunk: bool, num_ranks: int, optimizer: str = "adamw"
+) -> None:
     """Refuse what these models or this number of processes cannot serve.
 
     Raises:
-        BadSetting: a shared trunk under a head that is not plain; states of the trunk alone from shards.
+        BadSetting: a shared trunk under a head that is not plain; parts of a model, or moments of 8 bits, from shards.
     """
     if shares_trunk and not has_plain_head(policy):
         raise BadSetting(
             "learner.shared_trunk: expected a policy whose logits are one matrix times its last states, got "
             f"{type(policy).__name__}; give the critic a trunk of its own"
         )
-    if num_ranks > 1 and (shares_trunk or compute.head_chunk_tokens):
+    if num_ranks > 1 and (shares_trunk or compute.head_chunk_tokens or optimizer != "adamw"):
         raise BadSetting(
-            f"learner: expected learner.shared_trunk=false and learner.head_chunk_tokens=0 on {num_ranks} processes, "
-            "whose shards are gathered by whole models only; change them or start one process"
+            "learner: expected learner.shared_trunk=false, learner.head_chunk_tokens=0 and learner.optimizer=adamw on "
+            f"{num_ranks} processes, whose shards are gathered by whole models only; change them or start one process"
         )
 
 

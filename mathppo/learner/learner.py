@@ -71,7 +71,9 @@ class Learner:
         self.max_completion_tokens, self.kl_coef = max_completion_tokens, settings.kl_coef
         self.compute = forward.choose_compute(policy, settings)
         shares_trunk = settings.shared_trunk and critic is not None
-        forward.require_fit(policy, self.compute, shares_trunk=shares_trunk, num_ranks=ranks.size)
+        forward.require_fit(
+            policy, self.compute, shares_trunk=shares_trunk, num_ranks=ranks.size, optimizer=settings.optimizer
+        )
         for model in self.models.values():
             if settings.activation_checkpointing:
                 models.mark_layers(model)

@@ -12,7 +12,6 @@ from mathppo.errors import BadSetting
 from mathppo.learner import forward, models
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import start_critic
-from mathppo.learner.sharding import Ranks
 
 Gradients = dict[str, torch.Tensor]
 
@@ -96,8 +95,9 @@ def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
 
 def test_states_of_the_trunk_alone_are_refused_on_several_processes() -> None:
     policy, compute = tiny_learner().policy, forward.Compute(head_chunk_tokens=5)
-    with pytest.raises(BadSetting, match=r"expected learner\.shared_trunk=false and learner\.head_chunk_tokens=0 on 2"):
-        forward.require_fit(policy, compute, shares_trunk=False, num_ranks=Ranks(0, 2).size)
+    for refused in ({"shares_trunk": True}, {"compute": compute}, {"optimizer": "adamw8bit"}):
+        with pytest.raises(BadSetting, match=r"head_chunk_tokens=0 and learner\.optimizer=adamw on 2 processes"):
+            forward.require_fit(policy, **{"compute": forward.PLAIN, "shares_trunk": False, "num_ranks": 2, **refused})
 
 
 def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> None:
