@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mathppo.config import GeneratorSettings
+from mathppo.errors import BadSetting
 from mathppo.generator.base import Generator
 from mathppo.generator.hf import HFGenerator
 from mathppo.generator.http import Server, ServerGenerator
@@ -33,6 +34,11 @@ def open_engine(
         if module is None:
             return HFGenerator.from_pretrained(folder, policy_step=policy_step, max_batch_size=settings.max_batch_size)
         return HFGenerator(module, tokenizer, policy_step=policy_step, max_batch_size=settings.max_batch_size)
+    if settings.sleeps:
+        raise BadSetting(
+            "generator.sleeps: expected false, got true; training does not put the engine to sleep yet, lower "
+            "generator.gpu_memory_share instead"
+        )
     if settings.engine == "vllm":
         place = Place(
             dtype=settings.dtype,
