@@ -43,7 +43,5 @@ def test_a_folder_with_files_is_left_alone(gguf: Path) -> None:
 
 def test_missing_packages_are_named(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        BadSetting, match=r"expected gguf and accelerate to be installed; pip install 'mathppo"
-    ):
+    with pytest.raises(BadSetting, match=r"expected gguf and accelerate to be installed; pip install 'mathppo"):
         import_gguf(str(gguf), gguf.parent / "out")
