@@ -45,8 +45,8 @@ class ProblemsSettings(Settings, frozen=True):
     )
     count: Annotated[int, _doc("training problems to prepare from the built-in equations", ge=1)] = 16384
     held_out: Annotated[str, _doc("held-out set: a name under data/held_out, or a file like `source`")] = "linear"
-    check_against: Annotated[list[str], _doc("benchmarks that no training problem may be in, by card")] = (
-        msgspec.field(default_factory=list)
+    check_against: Annotated[list[str], _doc("benchmarks that no training problem may be in, by card")] = msgspec.field(
+        default_factory=list
     )
     benchmark_dir: Annotated[str, _doc("folder of the benchmarks' files; empty = the hub")] = ""
     template: Annotated[
