@@ -4,6 +4,7 @@ Touches: nothing.
 """
 
 from dataclasses import dataclass, field
+from itertools import cycle
 
 from mathppo.evaluate.metrics import Group, Mode
 from mathppo.report.axes import duration, percent
@@ -24,7 +25,7 @@ from mathppo.report.figures import (
 )
 from mathppo.report.reading import RunRecord
 
-GREEDY_TONE, SAMPLED_TONE, TRAINING_TONE, CONTROL_TONE = 1, 3, 2, 5
+GREEDY_TONE, SAMPLED_TONE, TRAINING_TONE, CONTROL_TONES = 1, 3, 2, (4, 6, 5)
 WIDE, NARROW = 1030, 340
 """Widths of a drawing that fills the page, on a desk and on a phone."""
 
@@ -120,8 +121,8 @@ def learning(run: RunRecord) -> Section:
         means, low, high = smoothed(y, window_of(len(y)))
         series.append(Series("each iteration", x, y, TRAINING_TONE, "dots"))
         series.append(Series("training reward, sampled", x, means, TRAINING_TONE, "line", low, high))
-    for control in run.controls:
-        series += control_lines(control, CONTROL_TONE)
+    for control, tone in zip(run.controls, cycle(CONTROL_TONES), strict=False):
+        series += control_lines(control, tone)
     series += held_out_points(run.of(Mode.SAMPLED), "held-out, sampled", SAMPLED_TONE)
     series += held_out_points(run.of(Mode.GREEDY), "held-out, greedy", GREEDY_TONE)
     if not series:
