@@ -25,7 +25,7 @@ from mathppo.pipeline import verbs
 from mathppo.pipeline.benchmark import Policy
 from mathppo.pipeline.evaluate import evaluate_policy
 from mathppo.pipeline.import_gguf import import_gguf
-from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
+from mathppo.pipeline.learn import learn, open_learner, pretrain_critic, require_known_steps
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.stages import (
     Grading,
@@ -125,12 +125,7 @@ def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config, reporte
     scored = store.read_artefact(options.scored, store.SCORED)
     learner = open_learner(config, options.checkpoint, ranks)
     tokenizer = models.load_tokenizer(options.checkpoint / "policy")
-    steps = {item.rollout.policy_step for item in scored}
-    if steps != {learner.step}:
-        raise BadInput(
-            f"{options.scored}: expected rollouts of step {learner.step}, that of {options.checkpoint}, got those of "
-            f"{sorted(steps)}; give the checkpoint that sampled them"
-        )
+    require_known_steps(learner, scored)  # before the critic's pretraining takes its time
     if options.critic_rollouts is not None:
         rollouts = store.read_artefact(options.critic_rollouts, store.SCORED)
         log = options.out.with_name(f"{options.out.name}.critic_pretraining.jsonl")

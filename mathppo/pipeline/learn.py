@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mathppo.batch import Batch, collate
 from mathppo.config import Config
-from mathppo.errors import StageFailed
+from mathppo.errors import BadInput, StageFailed
 from mathppo.learner import checkpoint, opening
 from mathppo.learner.learner import Learner
 from mathppo.learner.sharding import ALONE, Ranks
@@ -52,10 +52,38 @@ def make_batch(scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTr
     return batch
 
 
+def require_known_steps(learner: Learner, scored: Sequence[ScoredRollout]) -> None:
+    """Refuse rollouts that the update would take for what they are not.
+
+    Those of an earlier step are learnt from where `learner.stale_anchor = "behaviour"` (note M-learner-2): their ratio
+    and its clip refer to the policy that sampled them, and `stale_share` reports them.
+
+    Raises:
+        BadInput: rollouts of a later step; or of an earlier one, where the ratio would refer to the learner instead.
+    """
+    steps = sorted({item.rollout.policy_step for item in scored})
+    if steps and steps[-1] > learner.step:
+        raise BadInput(
+            f"learn: expected rollouts of step {learner.step} or before, the checkpoint's, got those of {steps}; give "
+            "the checkpoint that sampled them"
+        )
+    if steps and steps[0] < learner.step and learner.settings.stale_anchor != "behaviour":
+        raise BadInput(
+            f'learn: expected rollouts of step {learner.step} only while learner.stale_anchor is "old", got those of '
+            f'{steps}; set it to "behaviour", or give the checkpoint that sampled them'
+        )
+
+
 def learn(
     learner: Learner, scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTrainedTokenizerBase
 ) -> MetricRow:
-    """Update the learner on one iteration's rollouts and give what was measured."""
+    """Update the learner on one iteration's rollouts and give what was measured.
+
+    Raises:
+        BadInput: rollouts of a step that the settings cannot learn from; see `require_known_steps`.
+        StageFailed: no rollout can be learnt from.
+    """
+    require_known_steps(learner, scored)
     iteration = learner.step
     experience = learner.experience(make_batch(scored, config, tokenizer), skip_old=True)
     return learner.update(
@@ -63,6 +91,24 @@ def learn(
         progress=min(iteration / max(config.run.iterations, 1), 1.0),
         seed=derive_seed(config.run.seed, "minibatches", iteration),
     )
+
+
+def split_problems(batch: Batch) -> tuple[Batch, Batch]:
+    """Give the rollouts to fit and those to measure by, `HELD_OUT_SHARE` or a little more; no problem is in both.
+
+    Raises:
+        StageFailed: all rollouts are of one problem.
+    """
+    rows = batch.group.argsort(stable=True)
+    num_held_out = max(1, round(HELD_OUT_SHARE * batch.num_rows))
+    groups = batch.group[rows]
+    is_held_out = groups <= groups[num_held_out - 1]
+    if is_held_out.all():
+        raise StageFailed(
+            f"critic pretraining: expected rollouts of at least two problems, got {batch.num_rows} of one; raise "
+            "learner.critic_pretraining_prompts"
+        )
+    return batch.rows(rows[~is_held_out]), batch.rows(rows[is_held_out])
 
 
 def pretrain_critic(
@@ -76,9 +122,7 @@ def pretrain_critic(
     """Fit the critic to the frozen policy's rollouts until it knows enough of held-out ones, or the epochs end."""
     settings = config.learner
     batch = make_batch(scored, config, tokenizer)
-    num_held_out = max(1, round(HELD_OUT_SHARE * batch.num_rows))
-    rows = batch.group.argsort(stable=True)  # one problem's samples stay on one side
-    train, held_out = batch.rows(rows[num_held_out:]), batch.rows(rows[:num_held_out])
+    train, held_out = split_problems(batch)
     seed = derive_seed(config.run.seed, "critic pretraining")
     with reporter.task("pretrain critic", settings.critic_pretraining_epochs) as advance:
         epochs = learner.pretrain_critic(train, held_out, seed=seed)

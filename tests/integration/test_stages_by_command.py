@@ -134,8 +134,8 @@ def test_a_prompt_that_does_not_fit_the_context_is_named(
             "no-such-grader",
         ),
         (
-            "learn --checkpoint {at}/next --scored {at}/scored --out {out}",
-            "expected rollouts of step 1, that of {at}/next, got those of [0]",
+            "learn --checkpoint {at}/next --scored {at}/scored --out {out} --learner.stale_anchor=old",
+            'expected rollouts of step 1 only while learner.stale_anchor is "old", got those of [0]',
         ),
         (
             "learn --checkpoint {at}/warm --scored {at}/scored --out {at}/next",
