@@ -54,7 +54,9 @@ def _letters(reader: Reader) -> str:
 
 
 def _accented(reader: Reader, accent: str) -> Node:
-    return Name(f"{accent} {flat(reader)}" + subscript(reader))
+    letters = flat(reader)
+    arrow = "vec" if accent == "overrightarrow" and len(letters) == 1 else accent
+    return Name(f"{arrow} {letters}" + subscript(reader))
 
 
 def _root(reader: Reader, name: str) -> Node:

@@ -17,7 +17,7 @@ from graders.parse_arguments import group
 from graders.parse_atoms import atom, braces
 from graders.parse_cursor import Cursor
 from graders.parse_tokens import Token
-from graders.tree import Apply, Interval, List, Name, Node, Number, Quantity, Ratio, Relation, Tuple
+from graders.tree import Apply, Interval, List, Matrix, Name, Node, Number, Quantity, Ratio, Relation, Tuple
 from graders.units import canonical_unit
 
 _RELATION_SIGNS = frozenset("= < > ≤ ≥ ≠ ≈ ∈ ≡ ≅ ∼ ⊂ ⊆ ∝ ∉ ⊥ ∥".split())
@@ -268,6 +268,7 @@ class Grammar:
         """What stands in brackets: a grouping, a tuple, an interval or a set."""
         opening = self.cursor.peek().text
         self.cursor.advance()
+        rows = opening == "[" and self.cursor.peek().text == "["
         if opening == "\\{":
             return braces(self)
         with self.cursor.plain():
@@ -284,11 +285,19 @@ class Grammar:
         if opening == "⟨":
             return Tuple(items)
         square, round_ = opening == "[", closing.text == ")"
+        if rows and (matrix := _matrix(items)) is not None:
+            return matrix
         if len(items) == 2 and (square or not round_):
             return Interval(items[0], items[1], square, not round_)
         if len(items) == 1 and (square == round_):
             raise self.cursor.error("expected two ends in a half-open interval")
         return Tuple(items) if len(items) > 1 else node
+
+
+def _matrix(items: tuple[Node, ...]) -> Matrix | None:
+    """The matrix of the rows of `[[1, 2], [3, 4]]`; None where they are not rows of one length."""
+    rows = [(item.low, item.high) if isinstance(item, Interval) else getattr(item, "items", ()) for item in items]
+    return Matrix(tuple(rows)) if rows[0] and len({len(row) for row in rows}) == 1 else None
 
 
 def _signed(sign: str, node: Node) -> Node:

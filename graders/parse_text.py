@@ -5,6 +5,7 @@ Touches: nothing.
 
 import re
 
+from graders.parse_spelling import respelled
 from graders.parse_unicode import normalise
 
 TEXT_COMMAND = re.compile(r"\\(?:text(?:bf|rm|it|sf|tt|normal)?|mbox|mathrm|mathbf|operatorname|emph)\s*(?=\{)")
@@ -22,7 +23,7 @@ _ASIDE_SIGNS = {"approximately": "≈", "about": "≈", "approx": "≈", "approx
 _TAILS = ("\\,", "\\;", "\\:", "\\ ", "\\\\", "~")
 _LABEL = re.compile(
     r"(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*|the (?=\d)"
-    r"|\\text\s*\{\s*(?:the )?(?:final |correct )?answers? (?:is|are|=):?\s*\}\s*"
+    r"|\\text\s*\{\s*(?:the )?(?:final |correct )?(?:answers?|ans|result)(?: is| are|\s?=)?:?\s*\}\s*[:=]?\s*(?=\S)"
     r"|(?:thus|so|therefore|hence|answer|ans|final answer|solution)\s*[:,=]\s*(?=\S)",
     re.IGNORECASE,
 )
@@ -41,7 +42,7 @@ def cleaned(text: str) -> str:
     """
     text = _trimmed(normalise(text))
     wrapped = _WHOLE_WRAPPER.fullmatch(text)
-    return text if wrapped is None else _trimmed(wrapped[1])
+    return respelled(text if wrapped is None else _trimmed(wrapped[1]))
 
 
 def _trimmed(text: str) -> str:

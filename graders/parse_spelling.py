@@ -1,0 +1,115 @@
+r"""Rare spellings rewritten to common ones before anything is read: `1_000`, `[2, 5[`, `10C3`, `0.333...`, `3 to 4`.
+
+Each rewriting is one bounded pattern behind a cheap test, so that usual answers pay nothing.
+
+Touches: nothing.
+"""
+
+import re
+
+_EMPHASIS = re.compile(r"(\*\*|__)([^*]+)\1")
+_UNDERSCORES = re.compile(r"(?<![\w.])\d{1,3}(?:_\d{3})+(?![\w{])")
+_APOSTROPHES = re.compile(r"(?<![\w.])\d{1,3}(?:'\d{3})+(?![\d'])")
+_TIMES = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*(?:\^|\*\*))")
+_ELLIPSIS = re.compile(r"(?<![\d.])(\d{0,20}\.\d{1,40})\s*(?:\.{3}|\\[lc]?dots(?![A-Za-z])|…)")
+_ROW_GAP = re.compile(r"\\\\\s*\[\s*-?\d*\.?\d+\s*(?:pt|em|ex|mm|cm|in)\s*\]")
+_ARRAY = re.compile(r"(?:(?:np|numpy|sympy|sp)\.)?(?:array|Matrix)\((\[.*\])\)", re.DOTALL)
+_TO = re.compile(r"\d+(?:\.\d+)?(?:\s*(?:\\text\s*\{\s*to\s*\}|\\,to\\,|\bto\b)\s*\d+(?:\.\d+)?)+")
+_TO_WORD = re.compile(r"\s*(?:\\text\s*\{\s*to\s*\}|\\,to\\,|\bto\b)\s*")
+_DOLLAR_TEXT = re.compile(r"\\text\s*\{\s*\\?(\$[\d.,]+)\s*\}")
+_DEGREE = re.compile(
+    r"(?<=[\d})])\s*\^\s*(?:o(?![a-z])|\{\s*o\s*\}|\\(?:text|mathrm)\s*\{o\}|\{\s*\\(?:text|mathrm)\s*\{o\}\s*\})"
+)
+_PRIME = re.compile(r"(?<=\d)\s*\^\s*(?:\{\s*(\\prime\s*\\prime|\\prime)\s*\}|(\\prime)(?![A-Za-z]))")
+_ARC = re.compile(r"(\d+) degrees?,? (?:and )?(\d+(?:\.\d+)?) minutes?")
+_BEFORE = r"(?:\{\s*\})?\s*[_^]\s*(?:\{([^{}]{1,12})\}|(\w))\s*"
+_CHOSEN = re.compile(
+    rf"(?<![\w}})\]])(?:{_BEFORE}|(\d{{1,4}})\s?)([CP])(?:_\s*(?:\{{([^{{}}]{{1,12}})\}}|(\w))|(\d{{1,4}}))(?!\w)"
+)
+_BASE_WORD = re.compile(r"(?<=\d)_\s*\{?\s*\\(?:text|mathrm)\s*\{\s*([a-z]+)\s*\}\s*\}?")
+_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
+_BASES |= {"ten": "10", "twelve": "12", "sixteen": "16"}
+_QUAD = re.compile(r"(?<=[\w})])\s*\\q?quad\s*(?=[A-Za-z](?:_\{?\w\}?)?\s*=)")
+_ORDINAL = re.compile(
+    r"(?<=[\dnk})])\s*\^\s*\{?\s*(?:\\(?:text|mathrm|textrm)\s*\{\s*(st|nd|rd|th)\s*\}|(st|nd|rd|th)(?![a-z]))\s*\}?"
+)
+_OPEN_LEFT = re.compile(r"(?:\A|(?<=[\s∪])|(?<=\\cup)|(?<=\\in))\s*\]([^\[\]()]{1,60}[,;][^\[\]()]{1,60})([\[\]])")
+_OPEN_RIGHT = re.compile(r"\[([^\[\]()]{1,60}[,;][^\[\]()]{1,60})\[")
+_SIZED = re.compile(r"\\(?:left|right)\s*(?=[\[\]])")
+_PER_CENT = re.compile(r"\bper cent\b", re.IGNORECASE)
+MAX_CHARS = 4_000
+
+
+def respelled(text: str) -> str:
+    """The text in common spellings; unchanged where it is long."""
+    if len(text) > MAX_CHARS:
+        return text
+    if "**" in text or text.startswith("__"):
+        bold = _EMPHASIS.fullmatch(text)
+        text = bold[2].strip() if bold else text
+    if "_" in text:
+        text = _UNDERSCORES.sub(lambda run: run[0].replace("_", ""), text)
+        text = _BASE_WORD.sub(lambda base: f"_{{{_BASES[base[1]]}}}" if base[1] in _BASES else base[0], text)
+    if "'" in text or "prime" in text:
+        text = _PRIME.sub(lambda mark: "'" * (mark[1] or mark[2]).count("prime"), text)
+        text = _APOSTROPHES.sub(lambda run: run[0].replace("'", ""), text)
+    if "^" in text:
+        text = _ORDINAL.sub(lambda mark: f"\\text{{{mark[1] or mark[2]}}}", _DEGREE.sub("^\\\\circ", text))
+    if "10" in text:
+        text = _TIMES.sub("*", text)
+    if "..." in text or "dots" in text or "…" in text:
+        text = _ELLIPSIS.sub(lambda decimal: _repeating(decimal[1]), text)
+    if "C" in text or "P" in text:
+        text = _CHOSEN.sub(_chosen, text)
+    if "[" in text or "]" in text:
+        text = _brackets(text)
+    return _words(text)
+
+
+def _words(text: str) -> str:
+    if "to" in text and _TO.fullmatch(text):
+        text = _TO_WORD.sub(":", text)
+    if "quad" in text:
+        text = _QUAD.sub(", ", text)
+    if "cent" in text:
+        text = _PER_CENT.sub("percent", text)
+    if "degree" in text:
+        text = _ARC.sub(r"\1^\\circ \2'", text)
+    if "$" in text and (amount := _DOLLAR_TEXT.fullmatch(text)) is not None:
+        text = "\\" + amount[1]
+    return text
+
+
+def _brackets(text: str) -> str:
+    text = _ROW_GAP.sub(r"\\\\ ", text)
+    array = _ARRAY.fullmatch(text)
+    if array is not None:
+        return array[1]
+    if "," in text or ";" in text:
+        bare = _SIZED.sub("", text)
+        turned = _OPEN_LEFT.sub(lambda ends: f"({ends[1]}{']' if ends[2] == ']' else ')'}", bare)
+        turned = _OPEN_RIGHT.sub(r"[\1)", turned)
+        return text if turned == bare else turned
+    return text
+
+
+def _chosen(match: re.Match[str]) -> str:
+    total = match[1] or match[2] or match[3]
+    chosen = match[5] or match[6] or match[7]
+    if match[3] and not match[7]:
+        return match[0]  # `2C_1` is twice a constant
+    if not match[3] and match[7]:
+        return match[0]
+    return f"\\binom{{{total}}}{{{chosen}}}" if match[4] == "C" else f"P({total},{chosen})"
+
+
+def _repeating(decimal: str) -> str:
+    """A decimal that goes on: its last block repeated for ever where it stands there twice, else as it is."""
+    whole, _, digits = decimal.partition(".")
+    for length in range(1, len(digits) // 2 + 1):
+        if digits[-length:] == digits[-2 * length : -length]:
+            block, rest = digits[-length:], digits[:-length]
+            while rest.endswith(block):
+                rest = rest[: -len(block)]
+            return f"{whole or '0'}.{rest}({block})"
+    return decimal
