@@ -89,6 +89,10 @@ class GeneratorSettings(Settings, frozen=True):
     temperature: Annotated[float, _doc("sampling temperature; the learner's log-probabilities use the same", gt=0)] = (
         1.0
     )
+    top_p: Annotated[float, _doc("nucleus mass kept; below 1 for evaluation only, no learner follows", gt=0, le=1)] = (
+        1.0
+    )
+    top_k: Annotated[int, _doc("most likely tokens kept; 0 = all; else for evaluation only", ge=0)] = 0
     max_new_tokens: Annotated[int, _doc("token budget of a completion, stop token included", ge=1)] = 32
     max_batch_size: Annotated[int, _doc("completions sampled side by side", ge=1)] = 512
     # Engines other than hf.
@@ -169,7 +173,9 @@ class LearnerSettings(Settings, frozen=True):
     kl_place: Annotated[Literal["none", "reward", "loss"], _doc("the one place where KL to the warm start enters")] = (
         "none"
     )
-    kl_kind: Annotated[Literal["k1", "k2", "k3"], _doc("KL estimator")] = "k3"
+    kl_kind: Annotated[
+        Literal["k1", "k2", "k3"], _doc("KL estimator: k1 suits the reward, k2 and k3 the loss, where k1 pulls nowhere")
+    ] = "k3"
     kl_coef: Annotated[float, _doc("weight of the reference KL; the first one where kl_target is set", ge=0)] = 0.0
     kl_target: Annotated[
         Annotated[float, Meta(gt=0)] | None, _doc("kl_coef follows the reference KL to it, nats a token; none = fixed")
@@ -183,7 +189,8 @@ class LearnerSettings(Settings, frozen=True):
         Literal["behaviour", "old"], _doc("policy that the clip refers to in rollouts of an earlier step")
     ] = "behaviour"
     target_kl: Annotated[
-        Annotated[float, Meta(gt=0)] | None, _doc("stop an iteration's updates past this KL; none = off")
+        Annotated[float, Meta(gt=0)] | None,
+        _doc("end an iteration with the step that met a KL above this, nats a token; none = off"),
     ] = None
 
     # The critic.
@@ -273,43 +280,57 @@ class Config(Settings, frozen=True):
     evaluate: EvaluateSettings = EvaluateSettings()
 
     def __post_init__(self) -> None:
-        if self.learner.kl_place == "none" and self.learner.kl_coef > 0:
+        _check_kl(self.learner)
+        _check_critic(self.learner)
+        _check_sizes(self.learner, self.generator)
+
+
+def _check_kl(learner: LearnerSettings) -> None:
+    if learner.kl_place == "none" and learner.kl_coef > 0:
+        raise BadSetting(
+            f'learner.kl_coef: expected 0 while learner.kl_place is "none", got {learner.kl_coef}; '
+            'set learner.kl_place to "reward" or "loss"'
+        )
+    if learner.kl_target is not None and learner.kl_coef == 0:
+        raise BadSetting(
+            f"learner.kl_target: expected none while learner.kl_coef is 0, got {learner.kl_target}; "
+            "set learner.kl_coef to the first coefficient, from which it is multiplied up or down"
+        )
+
+
+def _check_critic(learner: LearnerSettings) -> None:
+    if learner.shared_trunk and (learner.critic_from or learner.critic_num_layers):
+        raise BadSetting(
+            "learner.shared_trunk: expected no trunk of the critic's own beside it, got "
+            f"learner.critic_from={learner.critic_from!r} and "
+            f"learner.critic_num_layers={learner.critic_num_layers}; drop one or the other"
+        )
+    if learner.has_critic:
+        return
+    for name in ("critic_warmup_iterations", "critic_extra_epochs"):
+        if getattr(learner, name):
             raise BadSetting(
-                f'learner.kl_coef: expected 0 while learner.kl_place is "none", got {self.learner.kl_coef}; '
-                'set learner.kl_place to "reward" or "loss"'
+                f'learner.{name}: expected 0 with learner.algorithm="{learner.algorithm}", which has no critic, got '
+                f"{getattr(learner, name)}"
             )
-        if self.learner.kl_target is not None and self.learner.kl_coef == 0:
-            raise BadSetting(
-                f"learner.kl_target: expected none while learner.kl_coef is 0, got {self.learner.kl_target}; "
-                "set learner.kl_coef to the first coefficient, from which it is multiplied up or down"
-            )
-        if self.learner.shared_trunk and (self.learner.critic_from or self.learner.critic_num_layers):
-            raise BadSetting(
-                "learner.shared_trunk: expected no trunk of the critic's own beside it, got "
-                f"learner.critic_from={self.learner.critic_from!r} and "
-                f"learner.critic_num_layers={self.learner.critic_num_layers}; drop one or the other"
-            )
-        if not self.learner.has_critic and self.learner.critic_warmup_iterations:
-            raise BadSetting(
-                f"learner.critic_warmup_iterations: expected 0 with learner.algorithm="
-                f'"{self.learner.algorithm}", which has no critic, got {self.learner.critic_warmup_iterations}'
-            )
-        if not self.learner.has_critic and self.learner.truncation == "bootstrap":
-            raise BadSetting(
-                f'learner.truncation: expected "terminal", "mask" or "penalty" with learner.algorithm='
-                f'"{self.learner.algorithm}", which has no critic to bootstrap from, got "bootstrap"'
-            )
-        if self.learner.algorithm in ("rloo", "grpo") and self.generator.samples_per_prompt < 2:
-            raise BadSetting(
-                f'generator.samples_per_prompt: expected at least 2 with learner.algorithm="{self.learner.algorithm}", '
-                f"which compares samples of one problem, got {self.generator.samples_per_prompt}"
-            )
-        rollouts = self.generator.prompts_per_iteration * self.generator.samples_per_prompt
-        if self.learner.minibatches > rollouts:
-            raise BadSetting(
-                f"learner.minibatches: expected at most one a rollout ({rollouts} an iteration), "
-                f"got {self.learner.minibatches}"
-            )
+    if learner.truncation == "bootstrap":
+        raise BadSetting(
+            f'learner.truncation: expected "terminal", "mask" or "penalty" with learner.algorithm='
+            f'"{learner.algorithm}", which has no critic to bootstrap from, got "bootstrap"'
+        )
+
+
+def _check_sizes(learner: LearnerSettings, generator: GeneratorSettings) -> None:
+    if learner.algorithm in ("rloo", "grpo") and generator.samples_per_prompt < 2:
+        raise BadSetting(
+            f'generator.samples_per_prompt: expected at least 2 with learner.algorithm="{learner.algorithm}", '
+            f"which compares samples of one problem, got {generator.samples_per_prompt}"
+        )
+    rollouts = generator.prompts_per_iteration * generator.samples_per_prompt
+    if learner.minibatches > rollouts:
+        raise BadSetting(
+            f"learner.minibatches: expected at most one a rollout ({rollouts} an iteration), got {learner.minibatches}"
+        )
 
 
 def settings_of(section: type[Settings]) -> Iterator[tuple[str, Any, str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mathppo.batch import Batch, collate
 from mathppo.config import Config
-from mathppo.errors import BadInput, StageFailed
+from mathppo.errors import BadInput, BadSetting, StageFailed
 from mathppo.learner import checkpoint, opening
 from mathppo.learner.learner import Learner
 from mathppo.learner.sharding import ALONE, Ranks
@@ -22,12 +22,28 @@ HELD_OUT_SHARE = 0.125
 """Share of the critic's pretraining rollouts that measure it and are never fitted."""
 
 
+def require_whole_distribution(config: Config) -> None:
+    """Refuse to learn from a sampler that leaves tokens out (note M-learner-6).
+
+    Raises:
+        BadSetting: `generator.top_p` or `generator.top_k` filters.
+    """
+    generator = config.generator
+    if generator.top_p < 1 or generator.top_k:
+        raise BadSetting(
+            "generator: expected top_p=1 and top_k=0 for training, whose ratios are of the whole distribution, got "
+            f"top_p={generator.top_p:g} and top_k={generator.top_k}; filter in generate and evaluate only"
+        )
+
+
 def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE) -> Learner:
     """Load a learner from a checkpoint; a policy that has no critic yet gets the one that the settings start from.
 
     Raises:
         BadCheckpoint: missing, damaged, or of another kind.
+        BadSetting: settings that cannot be learnt with.
     """
+    require_whole_distribution(config)
     reference = checkpoint.policy_folder(Path(config.model.path)) if config.model.path else folder / "policy"
     is_started = checkpoint.verify_checkpoint(folder).step > 0 or (folder / "critic").is_dir()
     begin = opening.load_learner if is_started else opening.start_learner

@@ -37,6 +37,8 @@ def sampling_of(config: Config, tokenizer: PreTrainedTokenizerBase, *, temperatu
     return Sampling(
         max_new_tokens=config.generator.max_new_tokens,
         temperature=config.generator.temperature if temperature is None else temperature,
+        top_p=config.generator.top_p,
+        top_k=config.generator.top_k,
         stop_token_ids=(special_ids(tokenizer).eos,),
     )
 

@@ -22,7 +22,7 @@ from mathppo.learner import checkpoint, diagnostics, models
 from mathppo.learner.learner import Learner
 from mathppo.metrics import Iteration, MetricRow, append_row
 from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
-from mathppo.pipeline.learn import learn, open_learner, pretrain_critic
+from mathppo.pipeline.learn import learn, open_learner, pretrain_critic, require_whole_distribution
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.refresh import Refresher
 from mathppo.pipeline.run_directory import RunDirectory, open_run
@@ -104,9 +104,10 @@ def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
     """Run, or go on with, the whole job in the directory `root`.
 
     Raises:
-        BadSetting: the directory holds a run with other settings.
+        BadSetting: the directory holds a run with other settings, or these cannot be learnt with.
         MathPPOError: whatever a stage finds wrong.
     """
+    require_whole_distribution(config)
     run, watch = open_run(root, config), Stopwatch()
     if run.summary.is_file():
         reporter.say(f"{root}: finished already")

@@ -69,6 +69,12 @@ def test_settings_of_a_critic_that_is_not_there_are_refused(name: str, value: ob
         Config(learner=LearnerSettings(**{"critic_num_layers": 1, "critic_warmup_iterations": 1, name: value}))  # type: ignore[arg-type]
 
 
+def test_extra_epochs_need_a_critic() -> None:
+    overrides = [("learner.algorithm", "reinforce++"), ("learner.critic_extra_epochs", "2")]
+    with pytest.raises(BadSetting, match=r"learner\.critic_extra_epochs: expected 0 .* no critic, got 2"):
+        load_config(None, overrides)
+
+
 def test_bootstrapping_needs_a_critic() -> None:
     overrides = [("learner.algorithm", "reinforce++"), ("learner.truncation", "bootstrap")]
     with pytest.raises(BadSetting, match="no critic to bootstrap from"):

@@ -7,10 +7,12 @@ import pytest
 from runs import scored_rollout, tiny_config, tiny_learner, tiny_rollouts
 
 from mathppo.batch import collate
-from mathppo.errors import BadInput, StageFailed
+from mathppo.errors import BadInput, BadSetting, StageFailed
 from mathppo.learner.learner import Learner
 from mathppo.metrics import read_rows
-from mathppo.pipeline.learn import learn, make_batch, pretrain_critic, split_problems
+from mathppo.pipeline import train
+from mathppo.pipeline.learn import learn, make_batch, open_learner, pretrain_critic, split_problems
+from mathppo.pipeline.stages import sampling_of
 from mathppo.progress import SILENT
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 
@@ -96,3 +98,17 @@ def test_no_problem_is_both_fitted_and_measured_by() -> None:
     assert prompts == [{4, 5, 6, 7, 8, 9}, {3}]
     with pytest.raises(StageFailed, match="expected rollouts of at least two problems, got 3 of one"):
         split_problems(held_out)
+
+
+@pytest.mark.parametrize("filtered", [("generator.top_p", "0.9"), ("generator.top_k", "5")])
+def test_a_filtered_sampler_is_not_learnt_from(
+    filtered: tuple[str, str], tmp_path: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    config = tiny_config(filtered)
+    sampling = sampling_of(config, tokenizer)
+    assert {"generator.top_p": sampling.top_p, "generator.top_k": sampling.top_k}[filtered[0]] == float(filtered[1])
+    with pytest.raises(BadSetting, match=r"expected top_p=1 and top_k=0 for training, .* filter in generate and eval"):
+        train(config, tmp_path / "run", SILENT)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(BadSetting, match="expected top_p=1 and top_k=0 for training"):
+        open_learner(config, tmp_path)
