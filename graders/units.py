@@ -51,6 +51,22 @@ _SPELLINGS = {
     },
     **{"₹": "₹ rs rupee rupees inr"},
     **{"degree": "degree degrees deg °", "rad": "rad rads radian radians", "%": "% percent pct percentage"},
+    **{
+        "uA": "uA μA µA",
+        "mA": "mA",
+        "kA": "kA",
+        "mV": "mV",
+        "kV": "kV",
+        "MV": "MV",
+        "MW": "MW megawatt megawatts",
+        "mW": "mW",
+        "GW": "GW",
+        "MJ": "MJ megajoule megajoules",
+        "mJ": "mJ",
+    },
+    **{"MPa": "MPa", "GPa": "GPa", "atm": "atm atmosphere atmospheres", "kN": "kN", "GHz": "GHz", "keV": "keV"},
+    **{"MeV": "MeV", "GeV": "GeV", "uF": "uF μF µF", "kohm": "kΩ", "ns": "ns", "us": "μs µs", "ug": "μg µg"},
+    **{"kcal": "kcal", "kWh": "kWh", "Wh": "Wh", "rpm": "rpm", "mpg": "mpg", "knot": "knot knots", "T": "tesla teslas"},
     **{"mph": "mph", "kph": "kph kmh", "dozen": "dozen dozens", "ha": "hectare hectares", "acre": "acre acres"},
 }
 _SYMBOL = MappingProxyType({word: symbol for symbol, words in _SPELLINGS.items() for word in words.split()})
@@ -76,12 +92,31 @@ _SCALE = MappingProxyType(
         "volume": {"l": _F(1), "ml": _F(1, 1000), "gal": _F(3785411784, 10**9), "qt": _F(946352946, 10**9)}
         | {"pt": _F(473176473, 10**9), "cup": _F(473176473, 2 * 10**9)},
         "dollars": {"$": _F(1), "cent": _F(1, 100)},
-        "energy": {"J": _F(1), "kJ": _F(1000)},
-        "power": {"W": _F(1), "kW": _F(1000)},
-        "pressure": {"Pa": _F(1), "kPa": _F(1000)},
-        "frequency": {"Hz": _F(1), "kHz": _F(1000), "MHz": _F(10**6)},
+        "current": {"A": _F(1), "mA": _F(1, 1000), "uA": _F(1, 10**6), "kA": _F(1000)},
     }
 )
+_ELECTRON_VOLT = _F(1602176634, 10**28)
+_DERIVED = MappingProxyType(
+    {
+        **{"N": ("kg m s^-2", _F(1)), "kN": ("kg m s^-2", _F(1000))},
+        **{name: ("kg m^2 s^-2", size) for name, size in (("J", _F(1)), ("kJ", _F(1000)), ("MJ", _F(10**6)))},
+        **{"mJ": ("kg m^2 s^-2", _F(1, 1000)), "cal": ("kg m^2 s^-2", _F(4184, 1000)), "kcal": ("kJ", _F(4184, 1000))},
+        **{"Wh": ("J", _F(3600)), "kWh": ("MJ", _F(36, 10)), "eV": ("J", _ELECTRON_VOLT)},
+        **{"keV": ("eV", _F(1000)), "MeV": ("eV", _F(10**6)), "GeV": ("eV", _F(10**9))},
+        **{name: ("kg m^2 s^-3", size) for name, size in (("W", _F(1)), ("kW", _F(1000)), ("MW", _F(10**6)))},
+        **{"mW": ("kg m^2 s^-3", _F(1, 1000)), "GW": ("kg m^2 s^-3", _F(10**9))},
+        **{name: ("kg m^-1 s^-2", size) for name, size in (("Pa", _F(1)), ("kPa", _F(1000)), ("MPa", _F(10**6)))},
+        **{"GPa": ("kg m^-1 s^-2", _F(10**9)), "atm": ("kg m^-1 s^-2", _F(101325))},
+        **{name: ("s^-1", size) for name, size in (("Hz", _F(1)), ("kHz", _F(1000)), ("MHz", _F(10**6)))},
+        **{"GHz": ("s^-1", _F(10**9)), "rpm": ("min^-1", _F(1)), "C": ("A s", _F(1)), "T": ("kg s^-2 A^-1", _F(1))},
+        **{"V": ("W A^-1", _F(1)), "mV": ("V", _F(1, 1000)), "kV": ("V", _F(1000)), "MV": ("V", _F(10**6))},
+        **{"ohm": ("V A^-1", _F(1)), "kohm": ("V A^-1", _F(1000)), "ns": ("s", _F(1, 10**9)), "us": ("s", _F(1, 10**6))},
+        **{"ug": ("g", _F(1, 10**6)), "mph": ("mi h^-1", _F(1)), "kph": ("km h^-1", _F(1)), "mpg": ("mi gal^-1", _F(1))},
+        **{"knot": ("m h^-1", _F(1852)), "ha": ("m^2", _F(10**4)), "acre": ("m^2", _F(40468564224, 10**7))},
+    }
+)
+_GENERIC = frozenset("unit units square-units each total times measure answer x".split())
+"""Words that name no thing: a unit in these agrees with any."""
 _DIMENSION = MappingProxyType(
     {unit: (name, factor) for name, units in _SCALE.items() for unit, factor in units.items()}
 )
@@ -123,7 +158,7 @@ def canonical_unit(words: str) -> str | None:
         return None
     powers: dict[str, int] = {}
     sign, power = 1, 1
-    for part in parts:
+    for at, part in enumerate(parts):
         if part == "/":
             sign = -1
         elif part.lower() in ORDINALS:
@@ -137,10 +172,13 @@ def canonical_unit(words: str) -> str | None:
             match = _PART.fullmatch(part)
             if match is None or part.lower() in _REFUSED:
                 return None
-            inch = match[1] == "in" and len(parts) == 1  # as a word among others it is a preposition
+            measured = len(parts) == 1 or power > 1 or "/" in (parts[at - 1], *parts[at + 1 : at + 2]) or match[2]
+            inch = match[1] == "in" and measured  # as a word among others it is a preposition
             symbol = "in" if inch else known_symbol(match[1]) or f"~{match[1].lower()}"
             powers[symbol] = powers.get(symbol, 0) + sign * power * int(match[2] or 1)
             power = 1
+    if powers.keys() & {"degC", "degF", "K"}:
+        powers.pop("degree", None)
     known = {symbol: exponent for symbol, exponent in powers.items() if symbol[0] != "~"}
     chosen = known or powers
     if not chosen:
@@ -161,29 +199,43 @@ def is_unit(text: str) -> bool:
 def conversion(source: str, target: str) -> Fraction | None:
     """The factor that turns a value in `source` into one in `target`; None where the two measure different things.
 
-    Units of things counted convert to anything with factor 1: they name the thing, not its size.
+    Things counted convert to each other with factor 1, for one thing has many names; a known unit is none of them.
     """
-    if source == target or source.startswith("~") or target.startswith("~"):
+    if source == target or _is_generic(source) or _is_generic(target):
         return Fraction(1)
+    if source.startswith("~") or target.startswith("~"):
+        return Fraction(1) if source.startswith("~") and target.startswith("~") else None
     from_base, to_base = _in_base(source), _in_base(target)
     if from_base is None or to_base is None or from_base[0] != to_base[0]:
         return None
     return from_base[1] / to_base[1]
 
 
+def _is_generic(unit: str) -> bool:
+    return unit.startswith("~") and set(re.findall(r"[a-z]+", unit)) <= _GENERIC | {"square"}
+
+
 def _in_base(unit: str) -> tuple[dict[str, int], Fraction] | None:
     dimensions: dict[str, int] = {}
     factor = Fraction(1)
-    for part in unit.replace("mph", "mi h^-1").replace("kph", "km h^-1").split():
+    stack = [(part, 1) for part in unit.split()]
+    while stack:
+        part, times = stack.pop()
         symbol, _, power = part.partition("^")
-        if symbol not in _DIMENSION or abs(int(power or 1)) > 9:
+        exponent = int(power or 1) * times
+        if abs(exponent) > 12:
+            return None
+        if symbol in _DERIVED:
+            parts, size = _DERIVED[symbol]
+            factor *= size**exponent
+            stack.extend((inner, exponent) for inner in parts.split())
+            continue
+        if symbol not in _DIMENSION:
             return None
         name, scale = _DIMENSION[symbol]
-        exponent = int(power or 1)
-        if name == "volume":
-            name, scale, factor = "length", Fraction(1, 10), factor  # a litre is a cubed decimetre
-            factor *= _DIMENSION[symbol][1] ** exponent
-            exponent *= 3
+        if name == "volume":  # a litre is a cubed decimetre
+            factor *= scale**exponent
+            name, scale, exponent = "length", Fraction(1, 10), 3 * exponent
         dimensions[name] = dimensions.get(name, 0) + exponent
         factor *= scale**exponent
     return {name: power for name, power in dimensions.items() if power}, factor

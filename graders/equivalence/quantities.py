@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from graders.equivalence.comparison import Compare, Comparison
 from graders.equivalence.numeric import CONSTANT_NAMES, float_value, variables
-from graders.tree import Apply, Name, Node, Number, Quantity, names, walk
-from graders.units import SINGLE_LETTER_UNITS, conversion
+from graders.tree import Apply, Name, Node, Number, Quantity, Text, names, walk
+from graders.units import SINGLE_LETTER_UNITS, conversion, known_symbol
 
 _PER_CENT = Number("100")
 
@@ -19,7 +19,12 @@ def compare_quantities(answer: Node, reference: Node, compare: Compare, question
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
         return _both(answer, reference, compare)
     if isinstance(answer, Quantity):
+        lettered = with_letter_unit(reference)
+        if lettered is not None:
+            return _both(answer, lettered, compare)
         return _one(answer, reference, compare, question, forward=True)
+    if isinstance(reference, Quantity) and (lettered := with_letter_unit(answer)) is not None:
+        return _both(lettered, reference, compare)
     assert isinstance(reference, Quantity)
     return _one(reference, answer, compare, question, forward=False)
 
@@ -85,6 +90,53 @@ def _times(factor: Fraction, value: Node) -> Node:
     if factor.denominator != 1:
         scale = Apply("/", (scale, Number(str(factor.denominator))))
     return Apply("*", (scale, value))
+
+
+def with_letter_unit(node: Node) -> Quantity | None:
+    """`12 m`, `5 m/s` and `5 \\frac{m}{s}`, read as products of names, with their unit; None for anything else."""
+    match node:
+        case Apply(op="*", args=(first, *rest)):
+            parts, below = [first, *rest], None
+        case Apply(op="/", args=(Apply(op="*", args=(first, *rest)), below)):
+            parts = [first, *rest]
+        case _:
+            return None
+    powers: dict[str, int] = {}
+    at = len(parts)
+    while at > 1 and variables(parts[at - 1]) + _words(parts[at - 1]):
+        at -= 1
+        if not _collect_unit(parts[at], 1, powers):
+            return None
+    value = parts[0] if at == 1 else Apply("*", tuple(parts[:at]))
+    if at == len(parts) or variables(value) or (below is not None and not _collect_unit(below, -1, powers)):
+        return None
+    unit = " ".join(sorted(name if power == 1 else f"{name}^{power}" for name, power in powers.items() if power))
+    return Quantity(value, unit) if unit else None
+
+
+def _words(node: Node) -> list[str]:
+    return [part.text for part, _ in walk(node) if isinstance(part, Text)]
+
+
+def _collect_unit(node: Node, sign: int, powers: dict[str, int]) -> bool:
+    """Add the powers of a unit written as names to `powers`; False where the node is no unit."""
+    match node:
+        case Name(text=text) | Text(text=text):
+            symbol = known_symbol(text)
+            if symbol is None or (len(text) == 1 and text not in SINGLE_LETTER_UNITS):
+                return False
+            powers[symbol] = powers.get(symbol, 0) + sign
+            return True
+        case Apply(op="^", args=(base, Number(text=text))) if text.isdigit() and len(text) == 1:
+            return _collect_unit(base, sign * int(text), powers)
+        case Apply(op="^", args=(base, Apply(op="neg", args=(Number(text=text),)))) if len(text) == 1:
+            return text.isdigit() and _collect_unit(base, -sign * int(text), powers)
+        case Apply(op="/", args=(top, bottom)):
+            above = top == Number("1") or _collect_unit(top, sign, powers)
+            return above and _collect_unit(bottom, -sign, powers)
+        case Apply(op="*", args=parts):
+            return all(_collect_unit(part, sign, powers) for part in parts)
+    return False
 
 
 def without_letter_unit(answer: Node, reference: Node, question: str | None) -> tuple[Node, Node] | None:
