@@ -168,7 +168,7 @@ class Service:
         counts = self._pool.counts
         lines = ["# TYPE graders_verdicts_total counter"]
         lines += [f'graders_verdicts_total{{status="{s.value}"}} {counts.get(s.value, 0)}' for s in Status]
-        for name in ("forks", "kills", "crashes", "violations", "canaries", "zygote_restarts"):
+        for name in ("forks", "kills", "delays", "crashes", "violations", "canaries", "zygote_restarts"):
             lines += [f"# TYPE graders_{name}_total counter", f"graders_{name}_total {counts.get(name, 0)}"]
         lines.append("# TYPE graders_requests_total counter")
         lines += [

@@ -70,8 +70,30 @@ class Assignment:
     worker: Worker
     chunk: Chunk
     number: int
+    due: float
+    """When the current task must be done, if its worker always had a processor to run on."""
     deadline: float
+    """The same, put off by what it had to wait for one."""
+    waited_s: float
+    """What its worker had waited in all when the current task began."""
     done: int = 0
+    has_broken_rules: bool = False
+    """Its worker sent what no worker may send."""
+
+    def begin_task(self, due: float) -> None:
+        """The next task begins."""
+        self.due = self.deadline = due
+        self.waited_s = self.worker.waited_s()
+
+    def put_off(self, least_s: float, longest_s: float) -> bool:
+        """Put the deadline off by what the worker has waited since the task began, if that is much.
+
+        Returns whether it has waited for more than the longest delay that is granted.
+        """
+        waited_s = self.worker.waited_s() - self.waited_s
+        if waited_s >= least_s:
+            self.deadline = self.due + min(waited_s, longest_s)
+        return waited_s > longest_s
 
 
 @dataclass(eq=False)

@@ -24,6 +24,10 @@ from graders.sandbox.ledger import Ledger
 from graders.sandbox.process import Worker, Zygote
 from graders.sandbox.roster import Roster
 
+STARVED_SHARE = 0.5
+"""Of its time limit: a worker that waited for a processor for longer is given that time back."""
+MAX_WAITS = 8
+"""For how many time limits, at most, a worker may wait for a processor before it is given up."""
 SLACK_S = 0.003
 """Added to every deadline: what a worker may hold results back, and a little scheduling."""
 
@@ -161,7 +165,8 @@ class Dispatcher:
 
     def _give(self, crew: Crew, chunk: Chunk) -> None:
         worker = crew.idle.popleft()
-        work = Assignment(crew, worker, chunk, next(self._numbers), self._deadline(chunk))
+        due = self._due(chunk)
+        work = Assignment(crew, worker, chunk, next(self._numbers), due, due, worker.waited_s())
         crew.busy[worker] = work
         try:
             if not worker.send((work.number, self._ledger.tasks_of(crew, chunk))):
@@ -201,6 +206,8 @@ class Dispatcher:
         except (FrameError, msgspec.MsgspecError, RecursionError):  # nesting without end
             self.counts["violations"] += 1
             if worker in self._roster:
+                if (work := self._roster.crew_of(worker).busy.get(worker)) is not None:
+                    work.has_broken_rules = True
                 self._lose(worker)
 
     def _take(self, worker: Worker, payload: bytes) -> None:
@@ -217,7 +224,8 @@ class Dispatcher:
             raise FrameError("expected no results from a worker without work")
         begun = work.done
         is_done = self._ledger.enter(work, payload)
-        work.deadline = self._deadline(work.chunk)
+        if not is_done:
+            work.begin_task(self._due(work.chunk))
         crew.ages[worker] += work.done - begun
         self._roster.note_success()
         if is_done:
@@ -243,9 +251,17 @@ class Dispatcher:
             for work in [work for work in crew.busy.values() if now > work.deadline]:
                 self._hear_worker(work.worker)  # results may have come while this thread could not run
                 if work.worker in crew.busy and now > work.deadline:
-                    culprit = work.worker.count_begun() - 1
-                    self._roster.part(work.worker)
-                    self._ledger.expire(work, culprit)
+                    self._expire(work, now)
+
+    def _expire(self, work: Assignment, now: float) -> None:
+        """Kill a worker at its deadline, unless it only waited for others to leave it a processor (note G8)."""
+        is_starved = work.put_off(STARVED_SHARE * self._time_limit_s, MAX_WAITS * self._time_limit_s)
+        if now <= work.deadline:
+            self.counts["delays"] += 1
+            return
+        culprit = work.worker.count_begun() - 1
+        self._roster.part(work.worker)
+        self._ledger.expire(work, culprit, is_starved=is_starved)
 
     def _lose(self, worker: Worker) -> None:
         """A worker died or broke the protocol: what becomes of its work is settled when its exit code is known."""
@@ -255,7 +271,7 @@ class Dispatcher:
             self._dying[worker.token] = work
         self._roster.part(worker)
 
-    def _deadline(self, chunk: Chunk) -> float:
+    def _due(self, chunk: Chunk) -> float:
         """When the task that begins now must be done. A reader that lies about its time costs half of it at most."""
         left_s = self._time_limit_s - min(chunk.spent_s, self._time_limit_s / 2)
         return time.monotonic() + left_s + SLACK_S

@@ -1,7 +1,8 @@
 """The messages between the caller's process, the zygote and the workers, and how they are framed in a pipe.
 
 A frame is a length (u32, little-endian) and that many bytes of msgpack. The length is checked before a byte of it is
-kept. A worker's frames are untrusted: they are decoded into the bounded types below and nothing else.
+kept. A worker's frames are untrusted: they are decoded into the bounded types below and nothing else. None of these
+nests, and what does is carried as bytes, for a decoder recurses on the stack of the caller (note G7).
 
 Touches: nothing.
 """
@@ -14,12 +15,14 @@ from msgspec import Meta
 
 MAX_FRAME_BYTES = 16 << 20
 """Bound on one frame to a worker: a chunk of completions."""
-MAX_RESULT_BYTES = 4 << 20
+MAX_RESULT_BYTES = 8 << 20
 """Bound on one frame from a worker."""
 MAX_READING_BYTES = 64 << 10
 """Bound on what reading one completion may yield."""
 MAX_DETAIL_CHARS = 500
 MAX_ANSWER_CHARS = 4096
+MAX_VERDICT_CHARS = MAX_ANSWER_CHARS + MAX_DETAIL_CHARS + 100 + 40 + 100
+"""Of all texts of a verdict: answer, detail, and the names of grader and method."""
 
 Role = Literal["grade", "read", "judge"]
 
@@ -107,14 +110,15 @@ class Gone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="gone"):
 TextTasks = tuple[int, list[tuple[str, str | None, str | None]]]
 """A chunk of work for a grading or reading worker: its number, and (completion, reference, question) of each task.
 The number guards against mix-ups; it is no secret, and no proof of anything."""
-ReadingTasks = tuple[int, list[tuple[msgspec.Raw, str, str | None]]]
+ReadingTasks = tuple[int, list[tuple[bytes, str, str | None]]]
 """The same for a judge, with an encoded `Read` in the completion's place."""
 
 
 class Locked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="locked"):
-    """A worker's first frame: it is locked down and waits for work."""
+    """A worker's first frame: it is locked down and waits. `pid` is its number where the caller lives, or 0."""
 
     layers: Annotated[list[Layer], Meta(max_length=32)]
+    pid: Annotated[int, Meta(ge=0)]
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -122,10 +126,10 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
     chunk: int
     first: int
-    outcomes: Annotated[list[msgspec.Raw], Meta(max_length=4096)]
+    outcomes: Annotated[list[bytes], Meta(max_length=4096)]
 
 
-class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failure"):
+class Failure(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="failure"):
     """Why a completion could not be read. There is no way to say "correct" here: a reader owns no verdict (note G1)."""
 
     status: Literal["over_budget", "error"]
@@ -134,10 +138,10 @@ class Failure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fail
     duration_s: Annotated[float, Meta(ge=0, le=1e6)]
 
 
-class Read(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
+class Read(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="read"):
     """A completion that was read: the reading, still encoded; only the judge decodes it, into its own bounded type."""
 
-    reading: msgspec.Raw
+    reading: Annotated[bytes, Meta(max_length=MAX_READING_BYTES)]
     duration_s: Annotated[float, Meta(ge=0, le=1e6)]
 
 

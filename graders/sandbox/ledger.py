@@ -11,11 +11,12 @@ from collections import Counter, deque
 import msgspec
 
 from graders.sandbox.crew import Assignment, Chunk, Crew, Job, draw_chunk
-from graders.sandbox.frames import Example, Failure, FrameError, Outcomes, Read, Ready
+from graders.sandbox.frames import MAX_VERDICT_CHARS, Example, Failure, FrameError, Outcomes, Read, Ready
 from graders.verdict import Status, Verdict
 
 MAX_ATTEMPTS = 3
 """How often work may be lost with its worker, nobody knowing why, before it is called an error."""
+MAX_DURATION_S = 1e6
 MAX_LATE_IMPORTS = 64
 """How many modules workers may be taught: each costs all of them their lives, and a bad one might make names up."""
 
@@ -96,7 +97,7 @@ class Ledger:
         if work.crew.role == "read":
             self._pass_on(work, [self._read.decode(outcome) for outcome in message.outcomes], message.outcomes)
         else:
-            verdicts = [self._verdict.decode(outcome) for outcome in message.outcomes]
+            verdicts = [_bounded(self._verdict.decode(outcome)) for outcome in message.outcomes]
             if work.chunk.canaries:
                 work.chunk.held += verdicts
             else:
@@ -123,13 +124,16 @@ class Ledger:
             self._decide(chunk, 0, Status.ERROR, "canary", detail)
         return False
 
-    def expire(self, work: Assignment, culprit: int) -> None:
-        """A worker was killed at its deadline, being at task `culprit`: that one is over budget."""
+    def expire(self, work: Assignment, culprit: int, *, is_starved: bool = False) -> None:
+        """A worker was killed at its deadline, being at task `culprit`: that one is over budget, or had no chance."""
         self._counts["kills"] += 1
         if not work.done <= culprit < work.chunk.num_items:
             self.redo(work)
             return
         self.redo(work, culprit)
+        if is_starved:
+            self._decide(work.chunk, culprit, Status.ERROR, "starved", "the machine was too busy to grade it")
+            return
         detail = f"not done within {self._time_limit_s:g} s"
         self._decide(work.chunk, culprit, Status.OVER_BUDGET, "deadline", detail, self._time_limit_s)
 
@@ -142,6 +146,8 @@ class Ledger:
         self.redo(work, culprit)
         if work.chunk.attempt == 0:
             work.crew.waiting.appendleft(work.chunk.part([culprit], attempt=1))
+        elif work.has_broken_rules:
+            self._decide(work.chunk, culprit, Status.ERROR, "violation", "the worker sent what no worker may send")
         else:
             self._decide(work.chunk, culprit, *_cause(exit_code))
 
@@ -188,7 +194,7 @@ class Ledger:
         ]
         return [self._random.choice(kind) for kind in kinds if kind]
 
-    def _pass_on(self, work: Assignment, reads: list[Read | Failure], encoded: list[msgspec.Raw]) -> None:
+    def _pass_on(self, work: Assignment, reads: list[Read | Failure], encoded: list[bytes]) -> None:
         """Give what a reader read to the judges. A reader's failure can be any failure, and nothing else."""
         chunk = work.chunk
         passed = Chunk(chunk.job, [], [])
@@ -215,6 +221,18 @@ class Ledger:
         if decided and not job.cancelled:
             self._counts.update(verdict.status.value for _, verdict in decided)
             job.deliver(decided)
+
+
+def _bounded(verdict: Verdict) -> Verdict:
+    """Give a worker's verdict as it is, if it keeps to the bounds that a worker keeps.
+
+    Raises:
+        FrameError: it does not.
+    """
+    size = len(verdict.answer or "") + len(verdict.grader) + len(verdict.method) + len(verdict.detail)
+    if size > MAX_VERDICT_CHARS or verdict.duration_s > MAX_DURATION_S:
+        raise FrameError(f"expected a verdict of at most {MAX_VERDICT_CHARS} characters, got one of {size}")
+    return verdict
 
 
 def module_in(detail: str) -> str | None:

@@ -170,7 +170,7 @@ class GraderPool:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Verdicts by status since the start, and `forks`, `kills`, `crashes`, `violations`, `canaries`."""
+        """Verdicts by status since the start, and `forks`, `kills`, `delays`, `crashes`, `violations`, `canaries`."""
         return dict(self._running().counts)
 
     def _start(self, items: list[Item], deliver: Any, fail: Any) -> Job:

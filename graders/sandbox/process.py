@@ -131,6 +131,21 @@ class Worker:
         self._unsent = memoryview(b"")
         self._received = frames.FrameBuffer(frames.MAX_RESULT_BYTES)
         self.tasks_begun = 0
+        self._schedule_fd: int | None = None
+
+    def watch(self, pid: int) -> None:
+        """Keep an eye on how the system schedules it; `pid` is what it said of itself, which may be a lie."""
+        with contextlib.suppress(OSError):
+            self._schedule_fd = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)
+
+    def waited_s(self) -> float:
+        """Give the seconds of its life in which it could have run, but others had the processors; 0 if unknown."""
+        if self._schedule_fd is None:
+            return 0.0
+        try:
+            return int(os.pread(self._schedule_fd, 64, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
     def send(self, message: Any) -> bool:
         """Queue a chunk and write what fits; returns whether all of it fitted.
@@ -172,6 +187,8 @@ class Worker:
     def close(self) -> None:
         for fd in (self.tasks_fd, self.results_fd, self._progress_fd):
             os.close(fd)
+        if self._schedule_fd is not None:
+            os.close(self._schedule_fd)
 
 
 def _import_path() -> list[str]:

@@ -86,7 +86,9 @@ class Roster:
             SandboxUnavailable: a required layer is not in force.
             MsgspecError: the frame is not what it should be.
         """
-        layers = [*self._zygote.ready.layers, *msgspec.msgpack.decode(payload, type=Locked).layers]
+        locked = msgspec.msgpack.decode(payload, type=Locked)
+        layers = [*self._zygote.ready.layers, *locked.layers]
+        worker.watch(locked.pid)
         missing = self._require - {layer.name for layer in layers if layer.state == "active"}
         if missing:
             evidence = ", ".join(f"{layer.name}: {layer.evidence}" for layer in layers if layer.name in missing)

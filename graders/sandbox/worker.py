@@ -53,11 +53,11 @@ def send(fd: int, message: Any) -> None:
 
 
 def _do_chunk(step: Step, chunk: int, tasks: list[Any], results_fd: int, progress_fd: int) -> None:
-    outcomes: list[msgspec.Raw] = []
+    outcomes: list[bytes] = []
     sent_at, first = time.perf_counter(), 0
     for number, task in enumerate(tasks, start=1):
         os.write(progress_fd, b".")
-        outcomes.append(msgspec.Raw(step(*task)))
+        outcomes.append(step(*task))
         now = time.perf_counter()
         if number == len(tasks) or now - sent_at > FLUSH_S:
             send(results_fd, (chunk, first, outcomes))
@@ -83,7 +83,7 @@ def _judge(grader: Any, watch: Watch) -> Step:
     read_decoder = msgspec.msgpack.Decoder(Read)
     reading_decoder = msgspec.msgpack.Decoder(reading_type)
 
-    def step(encoded: msgspec.Raw, reference: str, question: str | None) -> bytes:
+    def step(encoded: bytes, reference: str, question: str | None) -> bytes:
         try:
             read = read_decoder.decode(encoded)
             reading = reading_decoder.decode(read.reading)
@@ -107,7 +107,7 @@ def _reader(grader: Any, watch: Watch) -> Step:
                 watch.check()
             if len(reading) > frames.MAX_READING_BYTES:
                 return encode(Failure("over_budget", "size", "the reading is too large", _since(begin)))
-            return encode(Read(msgspec.Raw(reading), _since(begin)))
+            return encode(Read(reading, _since(begin)))
         except BaseException as error:  # noqa: BLE001  the worker's outer edge: whatever a grader raises is an outcome
             return encode(Failure(*_cause(error, watch), _since(begin)))
 
@@ -156,7 +156,7 @@ def _within_bounds(verdict: Verdict, duration_s: float) -> Verdict:
 
 
 def _failed(grader: str, status: str, method: str, detail: str, duration_s: float) -> Verdict:
-    return Verdict(Status(status), None, grader, method, detail[: frames.MAX_DETAIL_CHARS], duration_s)
+    return Verdict(Status(status), None, grader[:100], method, detail[: frames.MAX_DETAIL_CHARS], duration_s)
 
 
 def _encoded(verdict: Verdict) -> bytes:

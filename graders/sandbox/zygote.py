@@ -135,6 +135,7 @@ def _be_worker(
     """Turn the forked child into a worker; never returns to the zygote's code."""
     try:
         gc.disable()
+        pid = _pid_outside()
         _keep_only(pipes)
         step, task_type = worker.step_for(order.role, grader, watch)
         watch.arm()
@@ -142,11 +143,19 @@ def _be_worker(
             layers = lockdown.lock_worker(setup, order.token, root, (1, 2, RESULTS_FD, PROGRESS_FD))
         else:
             layers = lockdown.limit_worker(setup)
-        worker.send(RESULTS_FD, frames.Locked(layers))
+        worker.send(RESULTS_FD, frames.Locked(layers, pid))
         worker.serve(step, task_type, TASKS_FD, RESULTS_FD, PROGRESS_FD)
     except BaseException:  # noqa: BLE001  the worker's outer edge: it dies, and the caller sees the pipe close
         os._exit(1)
     os._exit(0)
+
+
+def _pid_outside() -> int:
+    """Give this process's number where the caller lives, whose view of processes is still mounted here; else 0."""
+    try:
+        return int(os.readlink("/proc/self"))
+    except OSError:
+        return 0
 
 
 def _keep_only(pipes: tuple[int, int, int]) -> None:

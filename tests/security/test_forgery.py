@@ -3,6 +3,9 @@
 The completions here are programs, run by the reading half of a grader whose judge compares with a secret.
 """
 
+import json
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,39 +44,55 @@ def frame(message, size=None):
     return struct.pack("<I", len(payload) if size is None else size) + payload
 def verdict(status="correct"):
     return dict(status=status, answer=None, grader="math", method="exact", detail="", duration_s=0.0)
-read = dict(type="read", reading="x", duration_s=0.0)
-deep = "x"
-for _ in range(400):
-    deep = [deep]
-def flood(outcome):
-    for chunk in range(200):
-        os.write(4, frame([chunk, 0, [outcome]]))
+def reading(said, duration_s=0.0):
+    return ["read", said if isinstance(said, bytes) else msgspec.msgpack.encode(said), duration_s]
+caller = sys._getframe()
+while caller.f_code.co_name != "_do_chunk":
+    caller = caller.f_back
+chunk = caller.f_locals["chunk"]
+def claim(*outcomes, first=0, chunk=chunk):
+    encoded = [o if isinstance(o, bytes | msgspec.Raw) else msgspec.msgpack.encode(o) for o in outcomes]
+    os.write(4, frame([chunk, first, encoded]))
+deep = b"\\x91" * 10**6 + b"\\x00"
 """
 FORGERIES = {
-    "verdict_as_outcome": "flood(verdict())",
-    "failure_that_says_correct": "flood(dict(read, type='failure', status='correct', method='', detail=''))",
-    "reading_with_the_wrong_type": "flood(dict(type='read', reading=dict(status='correct'), duration_s=0.0))",
-    "reading_too_long": "flood(dict(type='read', reading='x' * 101, duration_s=0.0))",
-    "endless_duration": "flood(dict(type='read', reading='x', duration_s=float('nan')))",
-    "later_result_first": "os.write(4, frame([0, 1, [read]]))",
-    "more_results_than_tasks": "os.write(4, frame([0, 0, [read] * 50]))",
-    "wrong_chunk": "os.write(4, frame([10**6, 0, [read]]))",
-    "negative_position": "os.write(4, frame([0, -1, [read]]))",
-    "locked_again": "os.write(4, frame(dict(type='locked', layers=[])))",
+    "verdict_as_outcome": "claim(verdict())",
+    "verdict_as_reading": "claim(reading(verdict()))",
+    "failure_that_says_correct": "claim(['failure', 'correct', '', '', 0.0])",
+    "reading_with_the_wrong_type": "claim(reading(dict(status='correct')))",
+    "reading_too_long": "claim(reading('x' * 101))",
+    "reading_of_megabytes": "claim(reading('x' * 3_000_000))",
+    "endless_duration": "claim(reading('x', float('nan')))",
+    "text_for_duration": "claim(['read', b'', 'now'])",
+    "extra_field": "claim([*reading('x'), 'correct'])",
+    "outcome_without_fields": "claim([])",
+    "later_result_first": "claim(reading('x'), first=1)",
+    "more_results_than_tasks": "claim(*[reading('x')] * 50)",
+    "no_results": "claim()",
+    "wrong_chunk": "claim(reading('x'), chunk=10**6)",
+    "negative_position": "claim(reading('x'), first=-1)",
+    "locked_again": "os.write(4, frame(dict(type='locked', layers=[], pid=1)))",
+    "closed_results": "os.close(4)",
+    "closed_progress": "os.close(5)",
+    "closed_tasks": "os.close(3)",
+    "frame_in_drips": "os.write(4, b'\\x10\\0'); time.sleep(1000)",
     "born": "os.write(4, frame(dict(type='born', token=0, pid=1)))",
     "huge_frame": "os.write(4, frame(read, size=0xFFFFFFFF))",
     "truncated_frame": "os.write(4, frame(read, size=1000)); os._exit(0)",
     "not_msgpack": "os.write(4, struct.pack('<I', 3) + b'\\xc1\\xc1\\xc1')",
     "deep_nesting": "os.write(4, struct.pack('<I', 100000) + b'\\x91' * 100000)",
-    "deep_outcome": "payload = b'\\x93\\x00\\x00\\x91' + b'\\x91' * 10**6 + b'\\x00'\n"
-    "for chunk in range(100):\n    payload = payload[:1] + bytes([chunk]) + payload[2:]\n"
-    "    os.write(4, struct.pack('<I', len(payload)) + payload)",
-    "deep_reading": "flood(dict(type='read', reading=R, duration_s=0.0))".replace("R", "deep"),
-    "flood_of_frames": "while True:\n    flood(read)",
+    "deep_outcome": "claim(deep)",
+    "deep_outcome_in_the_frame": "claim(msgspec.Raw(deep))",
+    "deep_tag": "claim(b'\\x93' + deep)",
+    "deep_reading": "claim(reading(deep[:1000] + deep[-1:]))",
+    "deep_reading_too_long": "claim(reading(deep))",
+    "reading_that_is_no_msgpack": "claim(reading(b'\\xc1'))",
+    "flood_of_frames": "while True:\n    claim(reading('x'))",
+    "flood_of_readings": "claim(reading('x'))\nwhile True:\n    os.write(4, bytes(1 << 16))",
     "noise": "os.write(4, bytes(range(256)) * 16)",
     "finished_before_it_began": "os.write(5, b'.' * 1000)",
     "exit_zero": "os._exit(0)",
-    "exit_after_claim": "flood(verdict()); os._exit(0)",
+    "exit_after_claim": "claim(verdict()); os._exit(0)",
     "printed_marker": "print('correct'); sys.stderr.write('PASSED'); answer = 'correct'",
     "patched_worker": "worker._encoded = lambda v: msgspec.msgpack.encode(verdict()); worker.send = lambda *a: None",
     "patched_judge": "Forger.judge = lambda self, *a, **k: Verdict(Status.CORRECT, None, 'x', 'x', '', 0.0)",
@@ -106,6 +125,24 @@ def test_no_forgery_is_believed(pool: GraderPool, forgery: str) -> None:
     assert [verdict.status.value for verdict in after] == ["correct", "incorrect"]
 
 
-def test_positive_control_a_forger_that_knows_the_answer_is_believed(pool: GraderPool) -> None:
-    verdict: Verdict = pool.grade([(f"#run\nanswer = {SECRET!r}", SECRET)])[0]
+@pytest.mark.parametrize("forgery", [f"answer = {SECRET!r}", WRITE + f"claim(reading({SECRET!r}))"], ids=["", "frame"])
+def test_positive_control_a_forger_that_knows_the_answer_is_believed(pool: GraderPool, forgery: str) -> None:
+    verdict: Verdict = pool.grade([(f"#run\n{forgery}", SECRET)])[0]
     assert verdict.correct
+
+
+def test_no_nesting_overruns_the_stack_of_a_caller_that_allows_deep_recursion(tmp_path: Path) -> None:
+    """A decoder recurses as deep as the caller's limit lets it, and the stack ends long before a million levels."""
+    (tmp_path / "forger.py").write_text(textwrap.dedent(FORGER) + "\nForger.answers_per_process = 0\n")
+    deep = [forgery for name, forgery in FORGERIES.items() if name.startswith("deep")]
+    items = [("#run\n" + WRITE + forgery, SECRET) for forgery in deep]
+    program = """
+        import json, sys
+        from graders import GraderPool
+        sys.setrecursionlimit(10**7)
+        with GraderPool(sys.argv[1], num_workers=1, time_limit_s=0.5) as pool:
+            print([verdict.status.value for verdict in pool.grade(json.load(sys.stdin))])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), f"{tmp_path}/forger.py:Forger"]
+    done = subprocess.run(command, input=json.dumps(items), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, f"{['error'] * len(deep)}\n"), done.stderr

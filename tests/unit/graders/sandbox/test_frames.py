@@ -23,15 +23,13 @@ def test_announced_size_is_checked_before_the_bytes_come() -> None:
 
 @pytest.mark.parametrize("status", ["correct", "incorrect", "no_answer", "unparsable"])
 def test_a_reader_cannot_say_anything_but_failure(status: str) -> None:
-    forged = msgspec.msgpack.encode(
-        {"type": "failure", "status": status, "method": "", "detail": "", "duration_s": 0.0}
-    )
+    forged = msgspec.msgpack.encode(["failure", status, "", "", 0.0])
     with pytest.raises(msgspec.ValidationError, match="Invalid enum value"):
         msgspec.msgpack.decode(forged, type=Read | Failure)
 
 
 @pytest.mark.parametrize("duration_s", [-1.0, 1e9, float("inf")])
 def test_a_reader_cannot_claim_impossible_times(duration_s: float) -> None:
-    forged = msgspec.msgpack.encode({"type": "read", "reading": 1, "duration_s": duration_s})
+    forged = msgspec.msgpack.encode(["read", b"", duration_s])
     with pytest.raises(msgspec.ValidationError, match="Expected `float`"):
         msgspec.msgpack.decode(forged, type=Read | Failure)

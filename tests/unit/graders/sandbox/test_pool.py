@@ -33,9 +33,12 @@ def test_stream_gives_every_index_once(pool: GraderPool) -> None:
 
 @pytest.mark.parametrize("deed", ["power", "sum", "sleep"])
 def test_hang_is_over_budget_in_time_and_harms_no_other(pool: GraderPool, deed: str) -> None:
+    delays = pool.counts.get("delays", 0)
     begin = time.perf_counter()
     verdicts = pool.grade([("1", "1"), (deed, "1"), ("2", "1"), ("1", "1")])
-    assert time.perf_counter() - begin < LIMIT_S + 0.25
+    took_s = time.perf_counter() - begin
+    # on a busy machine, a worker is given back what it waited for a processor
+    assert took_s < LIMIT_S + 0.25 + (9 * LIMIT_S if pool.counts.get("delays", 0) > delays else 0)
     assert [v.status for v in verdicts] == ["correct", "over_budget", "incorrect", "correct"]
     assert verdicts[1].method == "deadline"
     assert verdicts[1].detail == f"not done within {LIMIT_S:g} s"
