@@ -213,7 +213,13 @@ class LearnerSettings(Settings, frozen=True):
         float, _doc("held-out explained variance of outcomes at which pretraining stops early", le=1)
     ] = 0.3
 
-    # The optimizer's steps.
+    # What is trained, and the optimizer's steps.
+    lora_rank: Annotated[
+        int, _doc("rank of LoRA's factors beside frozen weights, policy and critic; 0 = train all; needs peft", ge=0)
+    ] = 0
+    lora_alpha: Annotated[
+        float, _doc("the factors' product is multiplied by lora_alpha / lora_rank; 32 with about 10 times the lr", gt=0)
+    ] = 32.0
     lr: Annotated[float, _doc("policy learning rate", gt=0)] = 3e-4
     critic_lr: Annotated[float, _doc("critic learning rate", gt=0)] = 1e-3
     lr_schedule: Annotated[Literal["constant", "linear"], _doc("linear falls to 0 over the run's iterations")] = (

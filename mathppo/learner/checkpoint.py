@@ -4,6 +4,7 @@
       policy/               model.safetensors, config.json, tokenizer: what transformers and vLLM load as they are
       critic/               the same, as a token classifier with one label; absent without a critic
       optimizers.safetensors   AdamW moments, by `policy.<parameter>.<moment>` and `critic.<parameter>.<moment>`
+      adapters.safetensors     LoRA's factors and the weights beside them, whose sum is above; absent without LoRA
       checkpoint.json       the step, and the sha256 of every file above
 
 There is no random state to save: every random number of a run derives from its seed and the step (`mathppo.seeds`).
@@ -16,6 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -31,6 +33,7 @@ from mathppo.records import Record
 
 HEADER = "checkpoint.json"
 OPTIMIZERS = "optimizers.safetensors"
+ADAPTERS = "adapters.safetensors"
 
 
 class CheckpointHeader(Record, frozen=True, tag="checkpoint/1"):
@@ -63,7 +66,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Weights:
-    """A model to save with weights that were gathered from its shards; None = as they lie in the model."""
+    """A model to save with plain weights: gathered from shards, LoRA's factors added up; None = as they lie in it."""
 
     model: Model
     state: dict[str, Tensor] | None
@@ -78,7 +81,8 @@ def save_checkpoint(
     step: int,
     folders: Mapping[str, tuple[Saveable, ...]],
     optimizers: Mapping[str, Tensor],
-    numbers: Mapping[str, float] | None = None,
+    adapters: Mapping[str, Tensor] = MappingProxyType({}),
+    numbers: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Write a checkpoint aside, flush it, and give it its name; an older one of that name is replaced.
 
@@ -87,6 +91,7 @@ def save_checkpoint(
         step: number of updates seen.
         folders: what to save in which sub-folder, for instance `{"policy": (model, tokenizer)}`.
         optimizers: flat optimizer state.
+        adapters: what the saved weights are the sum of, where they are one.
         numbers: what else a resumed run needs.
     """
     aside = path.with_name(f".{path.name}.partial")
@@ -95,11 +100,12 @@ def save_checkpoint(
     for name, parts in folders.items():
         for part in parts:
             part.save_pretrained(aside / name)
-    if optimizers:
-        save_file({name: tensor.contiguous() for name, tensor in optimizers.items()}, aside / OPTIMIZERS)
+    for file, tensors in ((OPTIMIZERS, optimizers), (ADAPTERS, adapters)):
+        if tensors:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside / file)
     files = sorted(file for file in aside.rglob("*") if file.is_file())
     sha256 = {str(file.relative_to(aside)): _flush_and_hash(file) for file in files}
-    header = CheckpointHeader(step=step, sha256=sha256, numbers=dict(numbers or {}))
+    header = CheckpointHeader(step=step, sha256=sha256, numbers=dict(numbers))
     store.write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
     store.remove_folder(path)
     os.rename(aside, path)
@@ -145,6 +151,11 @@ def weights_id(path: Path) -> str:
 def load_optimizers(path: Path) -> dict[str, Tensor]:
     """Load the flat optimizer state; empty where the checkpoint holds none."""
     return load_file(path / OPTIMIZERS) if (path / OPTIMIZERS).is_file() else {}
+
+
+def load_adapters(path: Path) -> dict[str, Tensor]:
+    """Load what the weights are the sum of; empty where the checkpoint was made without LoRA."""
+    return load_file(path / ADAPTERS) if (path / ADAPTERS).is_file() else {}
 
 
 def optimizer_tensors(prefix: str, names: Mapping[str, Tensor], optimizer: Optimizer) -> dict[str, Tensor]:

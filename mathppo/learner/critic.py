@@ -16,7 +16,7 @@ from mathppo.learner import diagnostics, forward, models
 from mathppo.learner.forward import Compute
 from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.optimization import CRITIC, Optimizers
-from mathppo.learner.passes import Passes, without_loss
+from mathppo.learner.passes import Passes, shuffled, without_loss
 from mathppo.metrics import MetricRow
 from mathppo.ppo import estimators, gae, losses
 
@@ -104,7 +104,7 @@ def fit_critic(fit: CriticFit, train: Batch, held_out: Batch, *, seed: int) -> I
     for group in fit.optimizers.by_name[CRITIC].param_groups:
         group["lr"] = settings.critic_lr
     for _ in range(settings.critic_pretraining_epochs):
-        minibatches = torch.randperm(train.num_rows, generator=order).tensor_split(num_steps)
+        minibatches = shuffled(train.num_rows, num_steps, order, epochs=1)
         parts = [fit.step(train.rows(index), returns[index]) for index in minibatches]
         values, _ = fit.passes.run(
             lambda rows: forward.completion_values(fit.critic, rows, compute=fit.compute), held_out

@@ -88,23 +88,25 @@ def has_plain_head(policy: PreTrainedModel) -> bool:
     return bool((logits - by_hand).abs().max() <= PLAIN_TOLERANCE * logits.abs().max())
 
 
-def require_fit(
-    policy: PreTrainedModel, compute: Compute, *, shares_trunk: bool, num_ranks: int, optimizer: str = "adamw"
-) -> None:
+def require_fit(policy: PreTrainedModel, compute: Compute, settings: LearnerSettings, *, num_ranks: int) -> None:
     """Refuse what these models or this number of processes cannot serve.
 
     Raises:
-        BadSetting: a shared trunk under a head that is not plain; parts of a model, or moments of 8 bits, from shards.
+        BadSetting: a shared trunk under a head that is not plain; parts of a model, moments of 8 bits, or LoRA, from
+            shards.
     """
+    shares_trunk = settings.shared_trunk and settings.has_critic
     if shares_trunk and not has_plain_head(policy):
         raise BadSetting(
             "learner.shared_trunk: expected a policy whose logits are one matrix times its last states, got "
             f"{type(policy).__name__}; give the critic a trunk of its own"
         )
-    if num_ranks > 1 and (shares_trunk or compute.head_chunk_tokens or optimizer != "adamw"):
+    needs_whole = shares_trunk or compute.head_chunk_tokens or settings.optimizer != "adamw" or settings.lora_rank
+    if num_ranks > 1 and needs_whole:
         raise BadSetting(
-            "learner: expected learner.shared_trunk=false, learner.head_chunk_tokens=0 and learner.optimizer=adamw on "
-            f"{num_ranks} processes, whose shards are gathered by whole models only; change them or start one process"
+            "learner: expected learner.shared_trunk=false, learner.head_chunk_tokens=0, learner.optimizer=adamw and "
+            f"learner.lora_rank=0 on {num_ranks} processes, whose shards are gathered by whole models only; change "
+            "them or start one process"
         )
 
 

@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.errors import BrokenInvariant
-from mathppo.learner import checkpoint, diagnostics, forward, models, objective
+from mathppo.learner import adapters, checkpoint, diagnostics, forward, models, objective
 from mathppo.learner.critic import CriticFit, fit_critic, value_loss
 from mathppo.learner.experience import Experience, PolicyView, build_experience, put_together, view_policy
 from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.objective import Counts
 from mathppo.learner.optimization import CRITIC, POLICY, Optimizers
-from mathppo.learner.passes import Passes, choose_device, without_loss
-from mathppo.learner.sharding import ALONE, Ranks, whole_state
+from mathppo.learner.passes import Passes, choose_device, shuffled, without_loss
+from mathppo.learner.sharding import ALONE, Ranks
 from mathppo.metrics import MetricRow
-from mathppo.ppo import kl, losses
+from mathppo.ppo import losses
 
 Seen = list[tuple[Int[Tensor, " N"], PolicyView]]
 """What the policy made of some rows, by their index."""
@@ -70,11 +70,10 @@ class Learner:
         self.settings, self.temperature, self.step = settings, temperature, step
         self.max_completion_tokens, self.kl_coef = max_completion_tokens, settings.kl_coef
         self.compute = forward.choose_compute(policy, settings)
-        shares_trunk = settings.shared_trunk and critic is not None
-        forward.require_fit(
-            policy, self.compute, shares_trunk=shares_trunk, num_ranks=ranks.size, optimizer=settings.optimizer
-        )
-        for model in self.models.values():
+        forward.require_fit(policy, self.compute, settings, num_ranks=ranks.size)
+        for name, model in self.models.items():
+            if settings.lora_rank:
+                adapters.adapt(model, settings, head=models.head_of(model) if name == CRITIC else None)
             if settings.activation_checkpointing:
                 models.mark_layers(model)
             ranks.shard(model)
@@ -150,8 +149,10 @@ class Learner:
         parts: list[losses.Stats | None] = []
         seen: Seen = []
         stopped_early = False
-        for index in self._minibatches(experience.batch, order, self.settings.epochs):
-            stats, view = self._minibatch(experience.rows(index), is_first=not parts)
+        num_rows, settings = experience.batch.num_rows, self.settings
+        for index in shuffled(num_rows, settings.minibatches, order, epochs=settings.epochs):
+            is_first = all(part is None for part in parts)
+            stats, view = self._minibatch(experience.rows(index), is_first=is_first)
             parts.append(stats)
             seen += [(index[rows], part) for rows, part in view]
             stopped_early = stats is not None and self._is_too_far(stats)
@@ -159,9 +160,9 @@ class Learner:
                 break
         num_skipped = parts.count(None) + self._extra_critic_epochs(experience, order)
         old = experience.old or put_together(seen, experience.values, self.passes.ranks)
-        row = diagnostics.of_experience(experience, old, self.settings, kl_coef=self.kl_coef)
+        row = diagnostics.of_experience(experience, old, settings, kl_coef=self.kl_coef)
         self.step += 1
-        self._adapt_kl(row, experience.batch.num_rows)
+        self.kl_coef = objective.next_kl_coef(self.kl_coef, row.get("ref_kl"), settings, num_rollouts=num_rows)
         done = [part for part in parts if part is not None]
         lr = self.optimizers.lr
         return {**row, **diagnostics.of_update(done, num_skipped=num_skipped, stopped_early=stopped_early, lr=lr)}
@@ -176,19 +177,14 @@ class Learner:
         Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 2: the value function bears more reuse of a sample
         than the policy does.
         """
-        num_skipped = 0
-        for index in self._minibatches(experience.batch, order, self.settings.critic_extra_epochs):
-            num_skipped += self._critic_step(experience.rows(index)) is None
-        return num_skipped
+        settings = self.settings
+        indices = shuffled(experience.batch.num_rows, settings.minibatches, order, epochs=settings.critic_extra_epochs)
+        return sum(self._critic_step(experience.rows(index)) is None for index in indices)
 
     def _critic_step(self, minibatch: Experience) -> losses.Stats | None:
         if self._fit is None:
             return None
         return self._fit.step(minibatch.batch, minibatch.returns, minibatch.values, clip=self.settings.value_clip)
-
-    def _minibatches(self, batch: Batch, order: torch.Generator, epochs: int) -> Iterator[Int[Tensor, " N"]]:
-        for _ in range(epochs):
-            yield from torch.randperm(batch.num_rows, generator=order).tensor_split(self.settings.minibatches)
 
     def _minibatch(self, minibatch: Experience, *, is_first: bool) -> tuple[losses.Stats | None, Seen]:
         """Take one optimizer step; no statistics where there was nothing to learn or the gradient was not finite."""
@@ -281,20 +277,12 @@ class Learner:
             raise BrokenInvariant(f"learner: {self.settings.algorithm} has no critic to pretrain")
         return fit_critic(self._fit, train, held_out, seed=seed)
 
-    def _adapt_kl(self, row: MetricRow, num_rollouts: int) -> None:
-        observed, target, horizon = row.get("ref_kl"), self.settings.kl_target, self.settings.kl_horizon
-        if target is not None and isinstance(observed, float):
-            num_rollouts = min(num_rollouts, horizon)
-            self.kl_coef = kl.adapt_coef(
-                self.kl_coef, observed, target=target, num_rollouts=num_rollouts, horizon=horizon
-            )
-
     def save(self, path: Path, tokenizer: checkpoint.Saveable) -> None:
-        """Write a checkpoint: policy with its tokenizer, critic, optimizer state, KL coefficient, step.
+        """Write a checkpoint: policy with its tokenizer, critic, optimizer state, LoRA's factors, KL coefficient, step.
 
         All ranks gather their shards; the first one writes.
         """
-        states = {name: None if self.passes.ranks.size == 1 else whole_state(m) for name, m in self.models.items()}
+        states = {name: adapters.plain_state(model) for name, model in self.models.items()}
         tensors = self.optimizers.tensors()
         if self.passes.ranks.rank > 0:
             return
@@ -303,15 +291,23 @@ class Learner:
         }
         folders[POLICY] = (*folders[POLICY], tokenizer)
         numbers = {"kl_coef": self.kl_coef, "skipped_in_a_row": float(self.optimizers.skipped_in_a_row)}
-        checkpoint.save_checkpoint(path, step=self.step, folders=folders, optimizers=tensors, numbers=numbers)
+        checkpoint.save_checkpoint(
+            path,
+            step=self.step,
+            folders=folders,
+            optimizers=tensors,
+            adapters=adapters.summands(self.models),
+            numbers=numbers,
+        )
 
     def restore(self, path: Path) -> None:
-        """Put optimizer states, KL coefficient and the count of skipped updates of a checkpoint back.
+        """Put optimizer states, LoRA's factors, KL coefficient and the count of skipped updates of a checkpoint back.
 
         Raises:
             BadCheckpoint: damaged, or of another model.
         """
         numbers = checkpoint.verify_checkpoint(path).numbers
+        adapters.put_back(self.models, checkpoint.load_adapters(path), where=path)
         self.optimizers.restore(checkpoint.load_optimizers(path), where=path)
         self.optimizers.skipped_in_a_row = int(numbers.get("skipped_in_a_row", 0))
         if self.settings.kl_target is not None:

@@ -210,4 +210,8 @@ def _load(auto: type, path: Path) -> PreTrainedModel:
         raise BadCheckpoint(
             f"{path}: weights do not fit {type(model).__name__}: {wrong}; give the folder of this kind of model"
         )
+    for parameter in model.parameters():
+        # Where a file lies in memory its tensors start at any address, and the last bit of a product depends on that: a
+        # resumed run would not be the run that was never stopped.
+        parameter.data = parameter.data.clone()
     return model.eval()

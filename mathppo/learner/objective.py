@@ -113,6 +113,28 @@ def policy_objective(
     return loss, stats
 
 
+def next_kl_coef(
+    kl_coef: float, observed: float | list[float] | None, settings: LearnerSettings, *, num_rollouts: int
+) -> float:
+    """Give the weight of the reference KL in the next update: the same, or where a target is set, nearer to meeting it.
+
+    Args:
+        kl_coef: in this update.
+        observed: the reference KL before it, nats a token; None where it was not measured.
+        settings: of the learner.
+        num_rollouts: of this update.
+    """
+    if settings.kl_target is None or not isinstance(observed, float):
+        return kl_coef
+    return kl.adapt_coef(
+        kl_coef,
+        observed,
+        target=settings.kl_target,
+        num_rollouts=min(num_rollouts, settings.kl_horizon),
+        horizon=settings.kl_horizon,
+    )
+
+
 def require_unchanged(
     logprobs: Float[Tensor, "B T"], old_logprobs: Float[Tensor, "B T"], batch: Batch, dtype: torch.dtype
 ) -> None:

@@ -44,8 +44,8 @@ def make_adamw(parameters: list[nn.Parameter], settings: LearnerSettings) -> Opt
         library = importlib.import_module("bitsandbytes")
     except ImportError as error:
         raise BadSetting(
-            f'learner.optimizer: expected the package bitsandbytes for "adamw8bit", got: {error}; install it, or set '
-            'learner.optimizer to "adamw"'
+            f'learner.optimizer: expected the package bitsandbytes for "adamw8bit", got: {error}; install the extra '
+            '`optim8bit`, or set learner.optimizer to "adamw"'
         ) from None
     return library.optim.AdamW8bit(parameters, **shared)
 
@@ -54,7 +54,8 @@ class Optimizers:
     """AdamW for the policy and, where there is one, for the critic.
 
     Args:
-        models: by name; a parameter of several models belongs to the first of them, as that of a shared trunk does.
+        models: by name; a parameter of several models belongs to the first of them, as that of a shared trunk does, and
+            a frozen one to none.
         settings: of the learner.
     """
 
@@ -63,7 +64,9 @@ class Optimizers:
         self.parameters: dict[str, dict[str, nn.Parameter]] = {}
         taken: set[nn.Parameter] = set()
         for name, model in models.items():
-            self.parameters[name] = {key: p for key, p in model.named_parameters() if p not in taken}
+            self.parameters[name] = {
+                key: p for key, p in model.named_parameters() if p.requires_grad and p not in taken
+            }
             taken |= set(self.parameters[name].values())
         self.by_name: dict[str, Optimizer] = {
             name: make_adamw(list(parameters.values()), settings) for name, parameters in self.parameters.items()

@@ -81,6 +81,12 @@ class Passes:
         return tuple(self.ranks.add(result) for result in whole)
 
 
+def shuffled(num_rows: int, num_parts: int, order: torch.Generator, *, epochs: int) -> Iterator[Int[Tensor, " N"]]:
+    """Yield the rows' indices by minibatch, every row once an epoch, in a new order each."""
+    for _ in range(epochs):
+        yield from torch.randperm(num_rows, generator=order).tensor_split(num_parts)
+
+
 def choose_device(settings: LearnerSettings) -> torch.device:
     """Give the device that the settings name: `auto` takes a GPU where there is one."""
     wants_gpu = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())

@@ -19,8 +19,8 @@ from mathppo.config import Config
 from mathppo.errors import BrokenInvariant
 from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.learner import forward
+from mathppo.learner.adapters import plain_state
 from mathppo.learner.learner import Learner
-from mathppo.learner.sharding import whole_state
 from mathppo.metrics import MetricRow
 from mathppo.pipeline.stages import sampling_of
 from mathppo.prompts import PreTrainedTokenizerBase, encode_prompt, special_ids
@@ -72,7 +72,7 @@ class Refresher:
             self.engine.refresh(self.learner.step)
             return {}
         started = time.monotonic()
-        self.engine.refresh(self.learner.step, whole_state(self.learner.policy))
+        self.engine.refresh(self.learner.step, plain_state(self.learner.policy))
         seconds = time.monotonic() - started
         return {"refresh_s": seconds, "probe_gap_max": self._probe()}
 

@@ -74,6 +74,11 @@ def test_tied_embeddings_stay_tied_and_are_written_once(folder: Path) -> None:
     assert torch.equal(old_logprobs(learner.experience(batch)), before)
 
 
+def test_loaded_weights_start_where_new_ones_do(folder: Path) -> None:
+    for model in (models.load_policy(folder / "policy"), models.load_critic(folder / "critic")):
+        assert {parameter.data_ptr() % 64 for parameter in model.parameters()} == {0}
+
+
 @pytest.mark.parametrize("name", ["policy/model.safetensors", "critic/config.json", checkpoint.OPTIMIZERS])
 def test_a_damaged_file_is_refused_by_name(folder: Path, name: str) -> None:
     content = bytearray((folder / name).read_bytes())

@@ -95,9 +95,13 @@ def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
 
 def test_states_of_the_trunk_alone_are_refused_on_several_processes() -> None:
     policy, compute = tiny_learner().policy, forward.Compute(head_chunk_tokens=5)
-    for refused in ({"shares_trunk": True}, {"compute": compute}, {"optimizer": "adamw8bit"}):
-        with pytest.raises(BadSetting, match=r"head_chunk_tokens=0 and learner\.optimizer=adamw on 2 processes"):
-            forward.require_fit(policy, **{"compute": forward.PLAIN, "shares_trunk": False, "num_ranks": 2, **refused})
+    plain = LearnerSettings()
+    forward.require_fit(policy, forward.PLAIN, plain, num_ranks=2)
+    refused = ({"shared_trunk": True}, {"optimizer": "adamw8bit"}, {"lora_rank": 4})
+    for used, settings in [(compute, plain), *((forward.PLAIN, LearnerSettings(**values)) for values in refused)]:  # type: ignore[arg-type]
+        forward.require_fit(policy, used, settings, num_ranks=1)
+        with pytest.raises(BadSetting, match=r"learner\.optimizer=adamw and learner\.lora_rank=0 on 2 processes"):
+            forward.require_fit(policy, used, settings, num_ranks=2)
 
 
 def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> None:

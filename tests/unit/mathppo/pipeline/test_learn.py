@@ -23,7 +23,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 
 def at_step(step: int, **settings: object) -> Learner:
-    learner = tiny_learner(**settings)
+    learner = tiny_learner(**settings)  # type: ignore[arg-type]
     learner.step = step
     return learner
 
