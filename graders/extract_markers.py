@@ -31,6 +31,7 @@ _STOP = re.compile(
 _ABBREVIATION = re.compile(r"(?:\b(?:Mrs?|Ms|Dr|St|vs|No|sq|approx)|\b[ap]\.m|\b[A-Z])\Z", re.IGNORECASE)
 _WRAP_OPEN = re.compile(r"(?:[\s*_`]|\\\[|\\\(|\\displaystyle|\$(?=[^$]*\$)|[:：])+")
 _WRAP_CLOSE = re.compile(r"(?:[\s*_`.,;。!]|\\\]|\\\)|\$)+\Z")
+_ASIDE = re.compile(r"\s*[(\[]\s*\Z")
 _MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _WORDY = re.compile(r"(?<![\\A-Za-z{])[a-z]{3,}\s+[a-z]{2,}")
 _NUMBER = re.compile(
@@ -126,6 +127,8 @@ def _unwrap(text: str, start: int, end: int) -> Span:
     dollars = text.count("$", inner, end)
     if opened and "$" in opened.group() and dollars > 1:
         inner = text.index("$", start)  # several formulas: the delimiters are not one pair around the whole
+    aside = _ASIDE.search(text, max(inner, end - 4), end)  # a reason given in parentheses was cut off
+    end = aside.start() if aside is not None else end
     closed = _WRAP_CLOSE.search(text, max(inner, end - 40), end)
     if closed and not ("$" in closed.group() and text.count("$", inner, end) % 2 == 0):
         end = closed.start()

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from graders.parse_forms import choice, circled, clock, compound, words
+from graders.parse_forms import choice, circled, clock, compound, lettered_numeral, words
 from graders.parse_grammar import Grammar
 from graders.parse_text import canonical_text, cleaned, without_markup
 from graders.parse_tokens import ParseError, Token, tokenize
@@ -72,7 +72,8 @@ def parse(text: str, limits: Limits = DEFAULT_LIMITS) -> Node:
         except ParseError:
             return None
 
-    form = choice(answer, read) or clock(answer) or compound(answer) or circled(answer) or words(answer, read)
+    form = choice(answer, read) or clock(answer) or compound(answer) or circled(answer) or lettered_numeral(answer)
+    form = form or words(answer, read)
     return form or _mathematics(answer, limits)
 
 

@@ -8,6 +8,7 @@ import re
 from graders.parse_arguments import argument, group, subscript
 from graders.parse_commands import command, environment
 from graders.parse_cursor import Reader
+from graders.parse_text import DENIED
 from graders.parse_tokens import ParseError
 from graders.tree import Apply, Builder, List, Name, Node, Number, Set, Text, Tuple
 
@@ -55,6 +56,8 @@ def atom(reader: Reader) -> Node:
     if token.kind == "word":
         return _word(reader)
     if token.kind == "text":
+        if DENIED.search(token.text):
+            raise cursor.error(f"expected a value, got {token.text!r}")
         cursor.advance()
         return Text(token.text.lower())
     raise cursor.error(f"expected a value, got {token.text!r}" if token.text else "expected a value")
@@ -120,7 +123,8 @@ def _name(reader: Reader) -> Node:
         if isinstance(bracket, Tuple) and len(bracket.items) == 2:
             return Apply(_COUNTED[name], bracket.items)
         return Apply("*", (Name(name), bracket))
-    if name in _CALLED and cursor.peek().text == "(":
+    at_zero = [cursor.peek(ahead).text for ahead in range(3)] == ["(", "0", ")"]  # nobody writes a product with zero
+    if (name in _CALLED and cursor.peek().text == "(") or at_zero:
         return Apply("call", (Name(name), reader.bracket()))
     return Name(name)
 

@@ -6,7 +6,7 @@ Touches: nothing.
 import re
 from collections.abc import Callable
 
-from graders.parse_text import canonical_text, without_markup
+from graders.parse_text import DENIED, canonical_text, without_markup
 from graders.parse_words import CONNECTIVES, CONSTANTS, GREEK, NUMBER_WORDS, SPECIAL_TEXTS
 from graders.tree import Apply, Choice, Clock, List, Name, Node, Number, Quantity, Text
 from graders.units import MULTIPLIERS, canonical_unit, conversion, known_symbol
@@ -28,6 +28,11 @@ _COMPOUND = re.compile(rf"{_PART},? (?:and )?{_PART}(?:,? (?:and )?{_PART})?")
 _WORDS_ONLY = re.compile(r"[A-Za-z\u00c0-\u024f][A-Za-z\u00c0-\u024f\s'’.,!\-]*")
 _ROMAN_NUMERAL = re.compile(r"[IVX]+")
 _CIRCLED = "①②③④⑤⑥⑦⑧⑨⑩"
+_PARTS = "half third quarter fourth fifth sixth seventh eighth ninth tenth".split()
+_FRACTION_WORDS = re.compile(
+    rf"(?:([a-z]+(?: [a-z]+)?) and )?(?:an? |([a-z]+) )?({'|'.join(_PARTS)}|halve)s?(?: of .*)?"
+)
+_DENOMINATORS = dict(zip(_PARTS, (2, 3, 4, 4, 5, 6, 7, 8, 9, 10), strict=True)) | {"halve": 2}
 MAX_CLOCK_CHARS = 60
 
 Read = Callable[[str], Node | None]
@@ -42,7 +47,9 @@ def choice(text: str, read: Read) -> Node | None:
     after = _LETTER_AFTER.search(text, max(0, len(text) - 20))
     if after is None or not (before := text[: after.start()].strip().removesuffix("\\")):
         return None
-    return None if before[-1] in "+-*/^=<>,(_{" else _with_content(after[1], before, read)
+    if before[-1] in "+-*/^=<>,(_{" or DENIED.search(before):
+        return None
+    return _with_content(after[1], before, read)
 
 
 def _with_content(letter: str, content: str, read: Read) -> Choice:
@@ -95,6 +102,27 @@ def circled(text: str) -> Node | None:
     return Name(marks[0]) if len(marks) == 1 else List(tuple(Name(mark) for mark in marks))
 
 
+_LETTERED = re.compile(r"\(?((?=[0-9A-Fa-f]*[A-Fa-f])(?=[0-9A-Fa-f]*\d)[0-9A-Fa-f]{2,16})\)?_\{?(1[1-6])\}?")
+
+
+def lettered_numeral(text: str) -> Node | None:
+    """`2A_{16}`: a numeral with letters for digits and its base."""
+    match = _LETTERED.fullmatch(text) if "_" in text else None
+    return None if match is None else Apply("base", (Text(match[1].lower()), Number(match[2])))
+
+
+def _fraction_in_words(canonical: str) -> Node | None:
+    """`three quarters`, `one and a half`; an ordinal alone, such as "fifth", is no fraction."""
+    match = _FRACTION_WORDS.fullmatch(canonical)
+    if match is None or (canonical == match[3] and match[3] != "half"):
+        return None
+    whole, top = NUMBER_WORDS.get(match[1] or "zero"), NUMBER_WORDS.get(match[2] or "one")
+    if whole is None or top is None:
+        return None
+    part = Apply("/", (Number(str(top)), Number(str(_DENOMINATORS[match[3]]))))
+    return Apply("+", (Number(str(whole)), part)) if whole else part
+
+
 def words(text: str, read: Read) -> Node | None:
     """An answer that is words only: a number in words, a named answer, option letters, or the canonical text."""
     bare = without_markup(text)
@@ -105,6 +133,8 @@ def words(text: str, read: Read) -> Node | None:
         return Name(CONSTANTS[bare.lower()])
     if (value := NUMBER_WORDS.get(canonical)) is not None:
         return Number(str(value))
+    if (part := _fraction_in_words(canonical)) is not None:
+        return part
     first, _, rest = canonical.partition(" ")
     if rest and (value := NUMBER_WORDS.get(first)) is not None and (unit := canonical_unit(rest)) is not None:
         multiplier = MULTIPLIERS.get(rest)

@@ -106,7 +106,8 @@ class Grammar:
     def _is_plain_union(self, token: Token) -> bool:
         """Whether the letter U stands between two brackets, as in `(0, 1) U (2, 3)`."""
         between = self.cursor.after_close() and self.cursor.peek(1).kind == "open"
-        return between and token.kind == "name" and token.text in "Uu"
+        small = token.text == "u" and token.spaced and self.cursor.peek(1).spaced  # `(1 - t) u(t)` is a product
+        return between and token.kind == "name" and (token.text == "U" or small)
 
     def ratio(self) -> Node:
         items = [self.sum()]
@@ -291,6 +292,8 @@ class Grammar:
             return Interval(items[0], items[1], square, not round_)
         if len(items) == 1 and (square == round_):
             raise self.cursor.error("expected two ends in a half-open interval")
+        if len(items) > 2 and opening in "([" and square == round_:
+            raise self.cursor.error("expected brackets of one kind around more than two items")
         return Tuple(items) if len(items) > 1 else node
 
 

@@ -30,7 +30,7 @@ _LABEL = re.compile(
 _SENTENCE = re.compile(
     r"(?:\\text\s*\{\s*)?([A-Za-z][A-Za-z ,'-]{0,80}?) (?:is|are|equals)\s*:?\s*(?:\}\s*)?(?=[-\d$\\(])(?!\\text)"
 )
-_DENIAL = re.compile(
+DENIED = re.compile(
     r"\b(?:not|no|never|nor|either|or|if|unless|maybe|perhaps|wrong|incorrect|neither)\b|n't", re.IGNORECASE
 )
 
@@ -68,7 +68,7 @@ def _trimmed(text: str) -> str:
 def _sentence_label(text: str) -> re.Match[str] | None:
     """The words before a value, as in "The probability is 1/2", unless they deny or weaken it."""
     label = _SENTENCE.match(text)
-    return None if label is None or _DENIAL.search(label[1]) else label
+    return None if label is None or DENIED.search(label[1]) else label
 
 
 def _without_tail(text: str) -> str:

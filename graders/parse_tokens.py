@@ -42,7 +42,7 @@ class Token(NamedTuple):
 
 _GAP = r"(?:,|\{,\}|,\\!\s?|\\,|\\[ ;:]|~|\s)"
 _EXPONENT = r"(?:[eE][+-]?\d+(?![\d.]))?"
-_REPEAT = r"(?:\\(?:overline|bar|dot)\s*\{?\d+\}?|\(\d+\)(?![\d(]))"
+_REPEAT = r"(?:\\dot\s*\{?\d\}?\d*\\dot\s*\{?\d\}?|\\(?:overline|bar|dot)\s*\{?\d+\}?|\(\d+\)(?![\d(]))"
 _NUMBER_DEEP = re.compile(rf"(?:\d+(?:(?:\{{,\}}|,\\!\s?)\d{{3}}(?!\d))*(?:\.\d*)?|\.\d+){_EXPONENT}")
 _NUMBER_TOP = re.compile(rf"\d{{1,3}}(?:{_GAP}\d{{3}}(?!\d))+(?:\.\d+)?{_EXPONENT}")
 _NUMBER_REPEATING = re.compile(rf"\d*\.\d*{_REPEAT}")
@@ -76,6 +76,7 @@ _TEXT_WRAPPERS = frozenset(
 )
 _JOINED = re.compile(r"([A-Za-z]+) (and|or)", re.IGNORECASE)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_TIGHT_LIST = re.compile(r"\d,(?:\d{1,2}|\d{4,})(?![\d.])")
 MAX_TOKENS = 4_000
 MAX_EXPONENT_DIGITS = 6
 
@@ -87,7 +88,8 @@ def tokenize(text: str, max_digits: int) -> list[Token]:
         ParseError: a numeral is too long, there are too many tokens, or a wrapper is not closed.
     """
     tokens: list[Token] = []
-    at, end, depth = 0, len(text), 0
+    at, end = 0, len(text)
+    depth = 1 if _TIGHT_LIST.search(text) else 0  # in `27,54,108` no comma groups thousands
     while at < end:
         skip = _SKIP.match(text, at)
         spaced = skip is not None
@@ -142,7 +144,7 @@ def _next_token(text: str, at: int, spaced: bool, depth: int, max_digits: int, t
 def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, tokens: list[Token]) -> int:
     match = _NUMBER_REPEATING.match(text, at)
     if match is not None:
-        written = re.sub(r"\\[a-z]+\s*\{?(\d+)\}?", r"(\1)", match.group())
+        written = _repeated(match.group())
     else:
         match = (_NUMBER_TOP.match(text, at) if depth == 0 else None) or _NUMBER_DEEP.match(text, at)
         if match is None:
@@ -239,3 +241,11 @@ def matching_brace(text: str, at: int) -> int:
         if depth == 0:
             return match.start()
     raise ParseError("expected a closing brace", at)
+
+
+def _repeated(text: str) -> str:
+    r"""A repeating decimal with its block in parentheses: `0.\overline{36}`, `0.\dot{3}\dot{6}`."""
+    block = re.search(r"\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?", text)
+    if block is not None:
+        return f"{text[: block.start()]}({block[1]}{block[2]}{block[3]})"
+    return re.sub(r"\\[a-z]+\s*\{?(\d+)\}?", r"(\1)", text)

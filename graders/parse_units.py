@@ -6,6 +6,7 @@ Touches: nothing.
 from graders.parse_tokens import Token
 from graders.units import MULTIPLIERS, ORDINALS, SINGLE_LETTER_UNITS, canonical_unit, known_symbol
 
+DENIALS = frozenset("not no never isn't neither nor false wrong except".split())
 _UNIT_SIGNS = frozenset("/^.")
 _BINDING = frozenset({"sq", "cu", "of", "per"})
 
@@ -13,6 +14,8 @@ _BINDING = frozenset({"sq", "cu", "of", "per"})
 def without_label(tokens: list[Token]) -> list[Token]:
     """The tokens after a label in words, as in "Area = 12"."""
     at = 0
+    if any(token.text.lower() in DENIALS for token in tokens[:6]):
+        return tokens
     while tokens[at].kind in ("text", "word") and len(tokens[at].text) > 3 and not tokens[at].text.isupper():
         at += 1
     return tokens[at + 1 :] if at and tokens[at][:2] == ("op", "=") else tokens

@@ -90,5 +90,14 @@ NUMBER_WORDS = MappingProxyType(
         for ten_value, ten in enumerate(_TENS, start=2)
         for unit_value, unit in enumerate(_UNITS[1:10], start=1)
     }
-    | {"one hundred": 100, "hundred": 100, "one thousand": 1000, "one half": None, "half": None}
+    | {
+        "one hundred": 100,
+        "hundred": 100,
+        "dozen": 12,
+        "one dozen": 12,
+        "two dozen": 24,
+        "one thousand": 1000,
+        "one half": None,
+        "half": None,
+    }
 )

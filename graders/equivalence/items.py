@@ -36,7 +36,8 @@ def compare_collections(compare: Compare, answer: Node, reference: Node) -> Comp
 def _single(compare: Compare, answer: Node, reference: Node) -> Comparison:
     """A collection of one value is that value."""
     for node, other, forward in ((answer, reference, True), (reference, answer, False)):
-        if isinstance(node, (Set, List)) and not is_collection(other):
+        repeats = isinstance(node, Set) or (isinstance(node, List) and node is answer)  # `-2, -2` asks for both
+        if isinstance(node, (Set, List)) and repeats and not is_collection(other):
             distinct = _distinct(compare, node.items)
             if len(distinct) == 1:
                 return compare(distinct[0], other) if forward else compare(other, distinct[0])

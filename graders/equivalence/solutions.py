@@ -87,7 +87,8 @@ def _raw(node: Node) -> list[Piece] | None:
     node = open_interval(node)
     match node:
         case Interval(low=low, high=high):
-            return [_piece(low, node.low_closed, high, node.high_closed)]
+            piece = _piece(low, node.low_closed, high, node.high_closed)
+            return None if _is_reversed(piece) else [piece]
         case Name(text=text) if text in _NUMBER_SETS:
             return _raw(REALS)
         case Text(text="all real numbers"):
@@ -198,6 +199,11 @@ def _merged(found: list[Piece]) -> list[Piece]:
             continue
         result.append(piece)
     return result
+
+
+def _is_reversed(piece: Piece) -> bool:
+    """Whether the ends stand the wrong way round: then it was never meant as an interval."""
+    return piece.low_float is not None and piece.high_float is not None and piece.low_float > piece.high_float
 
 
 def _is_point(piece: Piece) -> bool:

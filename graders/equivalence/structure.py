@@ -14,6 +14,7 @@ from graders.equivalence.items import compare_collections, unordered
 from graders.equivalence.meaning import assignments, is_collection, lowered
 from graders.equivalence.quantities import compare_quantities, without_letter_unit
 from graders.equivalence.relations import compare_relations, is_trivial
+from graders.equivalence.renaming import with_same_names
 from graders.equivalence.scalars import compare_scalars, is_scalar
 from graders.equivalence.solutions import compare_solutions, is_solution_set
 from graders.equivalence.words import compare_choices, compare_clocks, compare_texts
@@ -24,6 +25,7 @@ from graders.tree import (
     Clock,
     Interval,
     List,
+    Name,
     Node,
     Number,
     Quantity,
@@ -67,6 +69,7 @@ class Comparer:
         if families is not None:
             return families
         answer, reference = without_parameters(answer), without_parameters(reference)
+        answer, reference = with_same_names(answer, reference) or (answer, reference)
         if isinstance(answer, Relation) or isinstance(reference, Relation):
             return compare_relations(self.compare, answer, reference)
         if isinstance(answer, Quantity) or isinstance(reference, Quantity):
@@ -153,7 +156,7 @@ def _compare_numerals(answer: Node, reference: Node) -> Comparison:
     parts = [
         node.args if isinstance(node, Apply) and node.op == "base" else (node, None) for node in (answer, reference)
     ]
-    (digits, base), (other_digits, other_base) = parts
+    (digits, base), (other_digits, other_base) = ((_numeral(numeral), stated) for numeral, stated in parts)
     if base is not None and other_base is not None and base != other_base:
         return Comparison(False, "exact", "the bases differ")
     if not all(_is_valid_base(numeral, stated) for numeral, stated in parts):
@@ -161,9 +164,19 @@ def _compare_numerals(answer: Node, reference: Node) -> Comparison:
     return Comparison(digits == other_digits, "exact", "numerals compare digit by digit")
 
 
+def _numeral(node: Node) -> Node:
+    """`2A`, read as a product, as the numeral that it is beside one with a base."""
+    parts = node.args if isinstance(node, Apply) and node.op == "*" else (node,)
+    text = "".join(part.text for part in parts if isinstance(part, (Number, Name, Text)))
+    simple = len(parts) == len([part for part in parts if isinstance(part, (Number, Name))])
+    return Text(text.lower()) if simple and not text.isdigit() and text.isalnum() else node
+
+
 def _is_valid_base(digits: Node, base: Node | None) -> bool:
     if base is None:
         return True
-    if not (isinstance(digits, Number) and isinstance(base, Number) and base.text.isdigit() and digits.text.isdigit()):
+    if not (isinstance(digits, (Number, Text)) and isinstance(base, Number) and base.text.isdigit()):
         return False
-    return 2 <= int(base.text) <= 36 and int(max(digits.text)) < int(base.text)
+    if not digits.text.isalnum() or not digits.text.isascii():
+        return False
+    return 2 <= int(base.text) <= 36 and int(max(digits.text), 36) < int(base.text)
