@@ -8,27 +8,18 @@ Touches: argv, stdin, stdout, the files it is told to read and write, and sandbo
 import argparse
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from graders import cli_audit
+from graders import cli_audit, cli_grade
 from graders.errors import BadInput, GraderError
 from graders.sandbox.pool import GraderPool
-from graders.verdict import Status, Verdict
+from graders.verdict import Status
 
 OK, FOUND_FAILURE, BAD_USAGE = 0, 1, 2
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One line of input to `graders grade`; other fields are ignored."""
-
-    completion: str
-    reference: str
-    question: str | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,9 +46,13 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--explain", action="store_true", help="show extraction, both trees, rungs and why (math only)")
     _pool_options(check)
 
-    grade = _command(commands, "grade", _grade, "Grade a JSONL file of completion, reference and optional question.")
+    grade = _command(
+        commands, "grade", cli_grade.grade, "Grade a JSONL file of completion, reference and optional question."
+    )
     grade.add_argument("file", type=Path, help="rows with the fields completion, reference, question")
-    grade.add_argument("--out", type=Path, help="where verdicts go, one a line in input order; default: stdout")
+    grade.add_argument(
+        "--out", type=Path, help="where verdicts go, one a line in input order; killed and run again, it goes on"
+    )
     _pool_options(grade)
 
     audit = _command(commands, "audit", cli_audit.audit, "List the references of a data set that cannot be read.")
@@ -123,16 +118,6 @@ def _check(options: argparse.Namespace) -> int:
     return OK if verdict.correct else FOUND_FAILURE
 
 
-def _grade(options: argparse.Namespace) -> int:
-    rows = read_rows(options.file, Row)
-    with pool_of(options) as pool:
-        verdicts = pool.grade([(row.completion, row.reference, row.question) for row in rows])
-    _write_verdicts(verdicts, options.out)
-    counts = Counter(verdict.status for verdict in verdicts)
-    print(", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status]), file=sys.stderr)
-    return FOUND_FAILURE if counts[Status.ERROR] else OK
-
-
 def _doctor(options: argparse.Namespace) -> int:
     from graders import doctor
 
@@ -172,38 +157,26 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
     Raises:
         BadInput: the file cannot be read, or a line is not a row; names the line.
     """
+    return list(iterate_rows(path, kind))
+
+
+def iterate_rows(path: Path, kind: type[R]) -> Iterator[R]:
+    """Give the rows one by one, without holding the file in memory.
+
+    Raises:
+        BadInput: the file cannot be read, or a line is not a row; names the line.
+    """
     decoder = msgspec.json.Decoder(kind)
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise BadInput(f"{path}: expected a readable file, got {error.strerror}") from error
-    rows: list[R] = []
     number = 0
     try:
-        for number, line in enumerate(lines, start=1):  # noqa: B007  named by the error below
-            if line.strip():
-                rows.append(decoder.decode(line))
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):  # noqa: B007  named by the error below
+                if line.strip():
+                    yield decoder.decode(line)
+    except OSError as error:
+        raise BadInput(f"{path}: expected a readable file, got {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} line {number}: expected {', '.join(kind.__struct_fields__)}, got: {error}") from error
-    return rows
-
-
-def _write_verdicts(verdicts: Sequence[Verdict], path: Path | None) -> None:
-    """Write whole or not at all: aside, flushed, then renamed."""
-    lines = b"".join(msgspec.json.encode(verdict) + b"\n" for verdict in verdicts)
-    if path is None:
-        sys.stdout.buffer.write(lines)
-        return
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("wb") as file:
-            file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise BadInput(f"{path}: expected a writable place, got {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""`graders grade --out`: killed at any moment and run again it goes on, and writes what one run would have written.
+
+Touches: a temporary folder and sandbox processes.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graders import cli_grade
+from graders.cli import main
+from graders.cli_grade import bar_text, partial_path
+
+ROWS = [{"completion": f"\\boxed{{{at}}}", "reference": str(at - at % 3)} for at in range(10)]
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    return path
+
+
+def statuses(path: Path) -> list[str]:
+    return [json.loads(line)["status"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+EXPECTED = ["correct" if at % 3 == 0 else "incorrect" for at in range(10)]
+
+
+def grade(rows: Path, out: Path) -> int:
+    return main(["grade", str(rows), "--out", str(out), "--workers", "1"])
+
+
+def interrupted(rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch, batches: int) -> bytes:
+    """The partial file of a run that stops after some batches of two rows."""
+
+    def stop(bar: cli_grade.ProgressBar, done: int) -> None:
+        if done >= 2 * batches:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cli_grade, "BATCH_ROWS", 2)
+        patch.setattr(cli_grade.ProgressBar, "show", stop)
+        with pytest.raises(KeyboardInterrupt):
+            grade(rows, out)
+    return partial_path(out).read_bytes()
+
+
+def test_a_run_that_was_killed_goes_on_after_its_last_whole_line(
+    rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    held = interrupted(rows, out, monkeypatch, batches=2)
+    assert (len(held.splitlines()), out.exists()) == (5, False)
+    partial_path(out).write_bytes(held[:-7])  # killed while it wrote the fourth verdict
+    assert grade(rows, out) == 0
+    assert "going on after 3 of 10 rows\ncorrect 4, incorrect 6\n" in capsys.readouterr().err
+    assert statuses(out) == EXPECTED
+    assert out.read_bytes().splitlines()[:3] == held.splitlines()[1:4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"not json\n", b"\xff\n"])
+def test_a_partial_file_of_another_input_is_begun_anew(
+    damage: bytes, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.jsonl"
+    held = interrupted(rows, out, monkeypatch, batches=1)
+    if damage:
+        partial_path(out).write_bytes(damage + held.partition(b"\n")[2])
+    else:
+        rows.write_text(rows.read_text(encoding="utf-8") + json.dumps(ROWS[0]) + "\n", encoding="utf-8")
+    assert grade(rows, out) == 0
+    assert "going on" not in capsys.readouterr().err
+    assert statuses(out) == EXPECTED + (["correct"] if not damage else [])
+
+
+def test_verdicts_that_cannot_be_written_are_bad_input(rows: Path, tmp_path: Path) -> None:
+    assert grade(rows, tmp_path / "missing" / "out.jsonl") == 2
+
+
+def test_the_bar_says_how_far_it_is_and_how_long_it_takes() -> None:
+    assert bar_text(50, 200, 10.0).startswith("[########......................] 25 % 50/200 rows, 10/s, 15 s left")
+    assert bar_text(0, 0, 0.0).startswith(f"[{'#' * 30}] 100 % 0/0 rows, 0/s ")
