@@ -9,6 +9,7 @@ Touches: argv, standard output and standard error.
 import argparse
 import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,10 @@ from mathppo.errors import BadSetting, MathPPOError
 from mathppo.recipes import recipe_path
 
 ALL_SECTIONS = tuple(field.name for field in msgspec.structs.fields(Config))
+
+
+SMALLER = "lower generator.max_batch_size, learner.micro_batch_size or the model's size"
+"""What takes less memory."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,6 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = error.filename or "a file"
         return _fail(f"{where}: {error.strerror or error}; what was finished is kept: run it again to go on", 2)
+    except (MemoryError, RuntimeError) as error:
+        # torch says it in its own words, of the CPU's memory by a plain RuntimeError.
+        if not isinstance(error, MemoryError) and not re.search("out of memory|allocate memory", str(error)):
+            raise
+        return _fail(f"out of memory ({_first_line(error)}); {SMALLER}, then run it again to go on", 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
 
@@ -179,6 +189,10 @@ def _explain_unknown(argument: str) -> str:
     except BadSetting as error:
         return str(error)
     return f"--{key}: not a setting that this command reads; see --help"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _fail(message: str, code: int) -> int:

@@ -26,7 +26,8 @@ from mathppo.pipeline.benchmark import Policy
 from mathppo.pipeline.evaluate import evaluate_policy
 from mathppo.pipeline.import_gguf import import_gguf
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic, require_known_steps
-from mathppo.pipeline.prepare import prepare
+from mathppo.pipeline.preflight import check_device
+from mathppo.pipeline.prepare import held_out_problems, prepare
 from mathppo.pipeline.stages import (
     Grading,
     choose_problems,
@@ -38,7 +39,6 @@ from mathppo.pipeline.stages import (
 )
 from mathppo.pipeline.train import train
 from mathppo.pipeline.warmstart import warmstart
-from mathppo.problems import load_held_out
 from mathppo.progress import Reporter
 from mathppo.records import Problem
 from mathppo.report import terminal_table, write_report
@@ -253,6 +253,7 @@ def describe(evaluation: Evaluation) -> str:
 def _configured(options: argparse.Namespace) -> Config:
     """Give the command's configuration, and set up torch as it says."""
     config: Config = options.config
+    check_device(config)
     models.quiet()
     if config.run.num_threads:
         torch.set_num_threads(config.run.num_threads)
@@ -280,4 +281,4 @@ def _policy(path: Path, config: Config) -> Policy:
 def _held_out(options: argparse.Namespace, config: Config) -> list[Problem]:
     if options.problems is not None:
         return store.read_artefact(options.problems, store.PROBLEMS)
-    return load_held_out(config.problems.held_out)
+    return held_out_problems(config.problems)

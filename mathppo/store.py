@@ -334,6 +334,24 @@ def read_log(path: Path, kind: Kind[T]) -> Iterator[T]:
 
 
 @contextmanager
+def claim(folder: Path) -> Iterator[None]:
+    """Keep every other process that claims a folder out of it; the claim ends with the process, however it ends.
+
+    Raises:
+        BadArtefact: another process has it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadArtefact(f"{folder}: another process is at work in it; wait for it or end it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Give an OSError that knows no file, as a full disk raises, the path that was being written."""
     try:

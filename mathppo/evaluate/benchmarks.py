@@ -154,7 +154,7 @@ def find_card(name: str) -> Card:
         card = msgspec.convert(tomllib.loads(path.read_text("utf-8")), Card)
     except FileNotFoundError:
         raise BadSetting(
-            f"--benchmarks: expected one of {', '.join(list_cards())}, or a card's .toml file, got {name!r}"
+            f"benchmark: expected one of {', '.join(list_cards())}, or a card's .toml file, got {name!r}"
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadSetting(f"card {path}: expected name, file, question, answer and licence, got: {error}") from None

@@ -4,6 +4,7 @@ Touches: artefacts, through the store.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import msgspec
 from mathppo import store
 from mathppo.config import Config, ProblemsSettings
 from mathppo.errors import BadInput
-from mathppo.evaluate.benchmarks import find_card, load_benchmark
+from mathppo.evaluate.benchmarks import Benchmark, find_card, load_benchmark
 from mathppo.evaluate.contamination import find_contamination
 from mathppo.problems import load_held_out, load_problems, sample_problems
 from mathppo.progress import Reporter
@@ -27,29 +28,35 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
     """
     settings = config.problems
     made_from = store.fingerprint(stage="prepare", problems=settings, seed=config.run.seed)
-    loaders = {"held_out": _held_out_problems, "train": _training_problems}
+    loaders = {
+        "held_out": partial(held_out_problems, settings),
+        "train": partial(_training_problems, settings, config.run.seed),
+    }
+    folder = Path(settings.benchmark_dir) if settings.benchmark_dir else None
+    others = [load_benchmark(find_card(name), folder) for name in settings.check_against]
     missing = [name for name in loaders if not store.is_finished(out / name, store.PROBLEMS, made_from)]
     # All are read before the first is written: a source that cannot be read leaves nothing behind.
-    for name, problems in {name: loaders[name](settings, config.run.seed) for name in missing}.items():
+    for name, problems in {name: loaders[name]() for name in missing}.items():
         if not problems:
             raise BadInput(f"problems: expected at least one {name} problem, got none; check problems.source")
         store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
     train = store.read_artefact(out / "train", store.PROBLEMS)
     held_out = store.read_artefact(out / "held_out", store.PROBLEMS)
-    _refuse_contamination(settings, train, held_out, out, reporter)
+    _refuse_contamination(train, held_out, others, out, reporter)
     reporter.say(f"prepared {len(train)} training problems and {len(held_out)} held-out ones that share none with them")
     return train, held_out
 
 
 def _refuse_contamination(
-    settings: ProblemsSettings, train: Sequence[Problem], held_out: Sequence[Problem], out: Path, reporter: Reporter
+    train: Sequence[Problem],
+    held_out: Sequence[Problem],
+    others: Sequence[Benchmark],
+    out: Path,
+    reporter: Reporter,
 ) -> None:
     """Write `contamination.json`, stop at a training problem that an evaluation set holds, and say what is near one."""
-    folder = Path(settings.benchmark_dir) if settings.benchmark_dir else None
     found = [find_contamination("held_out", train, held_out)]
-    for name in settings.check_against:
-        benchmark = load_benchmark(find_card(name), folder)
-        found.append(find_contamination(benchmark.card.name, train, benchmark.problems))
+    found += [find_contamination(benchmark.card.name, train, benchmark.problems) for benchmark in others]
     shared = sorted({hit.train_id for one in found for hit in one.exact})
     report = {
         "schema": "contamination/2",
@@ -87,8 +94,13 @@ def _training_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
     )
 
 
-def _held_out_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
-    """Give the held-out set, which no seed changes."""
+def held_out_problems(settings: ProblemsSettings) -> list[Problem]:
+    """Give the held-out set that the settings name: a committed one, or a file; no seed changes it.
+
+    Raises:
+        BadSetting: no such set.
+        BadInput: a file that is missing or cannot be read.
+    """
     if Path(settings.held_out).suffix:
         return load_problems(
             settings.held_out,

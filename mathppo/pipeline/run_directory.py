@@ -5,6 +5,8 @@ Touches: the run directory's config.toml and manifest.json.
 
 import importlib.metadata
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,14 @@ class RunDirectory:
     @property
     def config(self) -> Path:
         return self.root / "config.toml"
+
+    @property
+    def manifest(self) -> Path:
+        return self.root / "manifest.json"
+
+    @property
+    def wall_time(self) -> Path:
+        return self.root / "wall_time.json"
 
     @property
     def metrics(self) -> Path:
@@ -66,28 +76,49 @@ class RunDirectory:
         return self.root / "evaluations" / f"{step:06d}"
 
 
-def open_run(root: Path, config: Config) -> RunDirectory:
-    """Begin a run, or go on with the one that is there if it was begun with the same settings.
+def check_run(run: RunDirectory, config: Config) -> None:
+    """See that a run with these settings can begin or go on there; nothing is written.
 
     Raises:
-        BadSetting: the directory holds a run with other settings.
+        BadSetting: the directory holds a run with other settings that has made something, or no run.
     """
-    run = RunDirectory(root)
-    if run.config.is_file():
-        begun = load_config(run.config)
-        if begun != config:
-            raise BadSetting(
-                f"{root}: holds a run with other settings ({_first_difference(begun, config)}); choose another "
-                "--run-dir, or delete it to begin anew"
-            )
-        return run
-    if root.exists() and any(root.iterdir()):
+    if run.root.exists() and not run.root.is_dir():
+        raise BadSetting(f"{run.root}: expected a folder, got a file; choose another --run-dir")
+    if not run.root.exists() or not _has_begun(run):
+        return
+    if not run.config.is_file():
         raise BadSetting(
-            f"{root}: expected an empty or missing folder, or a run to go on with; choose another --run-dir"
+            f"{run.root}: expected an empty or missing folder, or a run to go on with; choose another --run-dir"
         )
-    store.write_file(root / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest(config))))
-    store.write_file(run.config, encode_config(config))
-    return run
+    begun = load_config(run.config)
+    if begun != config:
+        raise BadSetting(
+            f"{run.root}: holds a run with other settings ({_first_difference(begun, config)}); choose another "
+            "--run-dir, or delete it to begin anew"
+        )
+
+
+@contextmanager
+def open_run(run: RunDirectory, config: Config) -> Iterator[None]:
+    """Begin a run, or go on with the one that is there, and keep every other process out of it meanwhile.
+
+    Raises:
+        BadSetting: see `check_run`.
+        BadArtefact: another process is at work there.
+    """
+    run.root.mkdir(parents=True, exist_ok=True)
+    with store.claim(run.root):
+        check_run(run, config)
+        if not _has_begun(run):
+            store.write_file(run.manifest, msgspec.json.format(msgspec.json.encode(manifest(config))))
+            store.write_file(run.config, encode_config(config))
+        yield
+
+
+def _has_begun(run: RunDirectory) -> bool:
+    """Tell whether the directory holds more than what says how a run is made: else it may be made in another way."""
+    own = {run.config.name, run.manifest.name, run.wall_time.name} if run.manifest.is_file() else set[str]()
+    return any(path.name not in own and not path.name.startswith(".") for path in run.root.iterdir())
 
 
 def manifest(config: Config) -> dict[str, Any]:

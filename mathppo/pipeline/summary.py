@@ -23,7 +23,7 @@ def add_wall_time(run: RunDirectory, seconds: Mapping[str, float]) -> dict[str, 
 
     What a process that was killed outright had spent is not known and not counted.
     """
-    file = run.root / "wall_time.json"
+    file = run.wall_time
     earlier = msgspec.json.decode(file.read_bytes(), type=dict[str, float]) if file.is_file() else {}
     total = {stage: earlier.get(stage, 0.0) + seconds.get(stage, 0.0) for stage in {**earlier, **seconds}}
     store.write_file(file, msgspec.json.encode(total))

@@ -23,9 +23,10 @@ from mathppo.learner.learner import Learner
 from mathppo.metrics import Iteration, MetricRow, append_row
 from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic, require_whole_distribution
+from mathppo.pipeline.preflight import check_start
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.refresh import Refresher
-from mathppo.pipeline.run_directory import RunDirectory, open_run
+from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
 from mathppo.pipeline.stages import (
     Grading,
     choose_problems,
@@ -104,26 +105,31 @@ def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
     """Run, or go on with, the whole job in the directory `root`.
 
     Raises:
-        BadSetting: the directory holds a run with other settings, or these cannot be learnt with.
+        BadSetting: the directory holds a run with other settings, these cannot be learnt with, or name what is missing.
+        BadArtefact: another process is at work in the directory.
         MathPPOError: whatever a stage finds wrong.
     """
     require_whole_distribution(config)
-    run, watch = open_run(root, config), Stopwatch()
+    run, watch = RunDirectory(root), Stopwatch()
+    check_run(run, config)
     if run.summary.is_file():
         reporter.say(f"{root}: finished already")
         return run
-    try:
-        with watch.measure("total"):
-            first, last = _all_stages(config, run, watch, reporter)
-    finally:
-        seconds = add_wall_time(run, watch.seconds)
-    write_summary(run, config, first=first, last=last, seconds=seconds)
-    write_report(run.root)
+    # Before anything is written: a mistake in what is needed late must not cost the stages before it.
+    check_start(config)
+    with open_pool(config) as pool, open_run(run, config):
+        try:
+            with watch.measure("total"):
+                first, last = _all_stages(config, run, pool, watch, reporter)
+        finally:
+            seconds = add_wall_time(run, watch.seconds)
+        write_summary(run, config, first=first, last=last, seconds=seconds)
+        write_report(run.root)
     return run
 
 
 def _all_stages(
-    config: Config, run: RunDirectory, watch: Stopwatch, reporter: Reporter
+    config: Config, run: RunDirectory, pool: GraderPool, watch: Stopwatch, reporter: Reporter
 ) -> tuple[list[Evaluation], list[Evaluation]]:
     with watch.measure("prepare"):
         problems, held_out = prepare(config, run.train_problems.parent, reporter)
@@ -138,11 +144,8 @@ def _all_stages(
     refresher = Refresher(config, engine, learner, tokenizer, problems)
     try:
         refresher.refresh()
-        with open_pool(config) as pool:
-            session = Session(
-                config, run, problems, held_out, tokenizer, learner, engine, refresher, pool, reporter, watch
-            )
-            return _run(session, is_new=newest == run.warmstart)
+        session = Session(config, run, problems, held_out, tokenizer, learner, engine, refresher, pool, reporter, watch)
+        return _run(session, is_new=newest == run.warmstart)
     finally:
         engine.close()
 

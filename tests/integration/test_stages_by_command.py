@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import TINY
+from runs import TINY, tiny_config
 
-from mathppo import store
+from mathppo import commands, store
 from mathppo.cli import main
+from mathppo.pipeline.run_directory import RunDirectory, check_run
 
 SETTINGS = [f"--{key}={value}" for key, value in TINY]
 
@@ -78,6 +79,47 @@ def test_a_problem_file_that_cannot_be_used_is_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_of_held_out_problems_serves_evaluate_as_it_serves_prepare(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"question": "Solve for x: x+1=2", "answer": "1"}) + "\n")
+    given = f"--problems.held_out={file}"
+    assert run("evaluate", made / "next", "--out", tmp_path / "evaluation", *SETTINGS, given) == 0
+    assert "1 problems x 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nMore")])
+def test_memory_that_runs_out_is_one_line_with_what_takes_less(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(commands, "prepare", fail)
+    assert run("prepare", "--out", tmp_path) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("mathppo: out of memory (")
+    assert "lower generator.max_batch_size" in line
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("--grader.name=no-such-grader", "grader 'no-such-grader'"),
+        ("--problems.source=nowhere.jsonl", "nowhere.jsonl: expected a file"),
+        ("--model.path=/no/where", "model.path: expected a Hugging Face model folder"),
+        ("--generator.engine=openai", "generator.url: expected an address"),
+    ],
+)
+def test_a_mistake_that_would_matter_late_does_not_take_the_run_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
+) -> None:
+    assert run("train", "--run-dir", tmp_path / "run", *SETTINGS, setting) == 2
+    assert message in capsys.readouterr().err
+    check_run(RunDirectory(tmp_path / "run"), tiny_config())
+
+
 def test_a_prompt_that_does_not_fit_the_context_is_named(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,7 +187,7 @@ def test_a_prompt_that_does_not_fit_the_context_is_named(
         ("prepare --out {out} --problems.source={out}.jsonl", ".jsonl"),
         ("train --run-dir {out} --learner.lrr=1", "learner.lrr: unknown setting; did you mean learner.lr?"),
         ("train --run-dir {out} --config {at}/none.toml", "none.toml"),
-        ("train --run-dir {out} --config no-such-recipe", "or one of the recipes quickstart"),
+        ("train --run-dir {out} --config no-such-recipe", "or one of the recipes"),
         ("train --run-dir {out} extra", "extra: not an argument of this command"),
         ("report {at}/nowhere", "nowhere"),
     ],

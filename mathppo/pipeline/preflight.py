@@ -1,0 +1,74 @@
+"""What a run needs at some later hour, looked at before anything of it is written.
+
+A mistyped grader or model would else be found after the warm start, in a directory that by then belongs to the
+settings with the mistake in them.
+
+Touches: model folders, for reading.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from mathppo.config import Config
+from mathppo.errors import BadCheckpoint, BadSetting
+from mathppo.generator import placement
+from mathppo.learner import checkpoint, models
+from mathppo.prompts import special_ids
+
+
+def check_start(config: Config) -> None:
+    """See that the models, engine and device that the settings name are there.
+
+    Raises:
+        BadSetting: a device, package or address that is missing.
+        BadCheckpoint: a folder without a model, or without a tokenizer that loads.
+        BadInput: a tokenizer without an end token.
+    """
+    check_device(config)
+    _check_engine(config)
+    if config.learner.has_critic and config.learner.critic_from:
+        at = Path(config.learner.critic_from)
+        if not any((folder / models.CONFIG).is_file() for folder in (at, at / "critic", at / "policy")):
+            raise BadCheckpoint(
+                f"learner.critic_from: expected a checkpoint or Hugging Face model folder, found no {models.CONFIG} "
+                f"in {at}"
+            )
+    if config.model.path:
+        folder = checkpoint.policy_folder(Path(config.model.path))
+        for pattern in (models.CONFIG, "*.safetensors"):
+            if not any(folder.glob(pattern)):
+                raise BadCheckpoint(
+                    f"model.path: expected a Hugging Face model folder with safetensors weights, found no {pattern} in "
+                    f"{folder}; save the model there with `save_pretrained`"
+                )
+        special_ids(models.load_tokenizer(folder))
+
+
+def check_device(config: Config) -> None:
+    """See that there is a GPU where the settings insist on one.
+
+    Raises:
+        BadSetting: there is none.
+    """
+    if config.learner.device == "cuda" and not torch.cuda.is_available():
+        raise BadSetting(
+            'learner.device: expected "auto" or "cpu" where torch finds no GPU, got "cuda"; see mathppo doctor'
+        )
+
+
+def _check_engine(config: Config) -> None:
+    settings = config.generator
+    if settings.engine in ("vllm-http", "openai") and not settings.url:
+        raise BadSetting(
+            "generator.url: expected an address such as http://127.0.0.1:8000 with generator.engine="
+            f"\"{settings.engine}\", got ''"
+        )
+    reason = placement.why_not() if settings.engine == "vllm" else ""
+    if reason:
+        raise BadSetting(f'generator.engine: expected vLLM for "vllm": {reason}; or use "hf"')
+    if config.learner.optimizer == "adamw8bit" and find_spec("bitsandbytes") is None:
+        raise BadSetting(
+            'learner.optimizer: expected the package bitsandbytes for "adamw8bit", found none; install it or set "adamw"'
+        )

@@ -1,0 +1,92 @@
+"""What a run needs late is missed early, and by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+from runs import TINY
+
+from mathppo.config import load_config
+from mathppo.errors import BadCheckpoint, BadInput, BadSetting, MathPPOError
+from mathppo.learner import models
+from mathppo.pipeline import preflight
+from mathppo.pipeline.preflight import check_start
+from mathppo.prompts import build_equation_tokenizer
+
+
+def check(**settings: object) -> None:
+    check_start(
+        load_config(None, [*TINY, *((name.replace("__", "."), str(value)) for name, value in settings.items())])
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A Hugging Face folder that a run can start from."""
+    tokenizer = build_equation_tokenizer()
+    shape = load_config(None, TINY).model
+    policy = models.build_policy(shape, vocab_size=len(tokenizer), bos_id=1, eos_id=2, pad_id=0, seed=0)
+    policy.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_what_is_there_is_let_through(folder: Path) -> None:
+    check()
+    check(model__path=folder, learner__critic_from=folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"model__path": "/no/where"}, BadCheckpoint, r"model\.path: .* found no config\.json in /no/where"),
+        (
+            {"learner__critic_from": "/no/where"},
+            BadCheckpoint,
+            r"learner\.critic_from: .* no config\.json in /no/where",
+        ),
+        ({"generator__engine": "openai"}, BadSetting, r"generator\.url: expected an address .* got ''"),
+        ({"generator__engine": "vllm-http"}, BadSetting, r"generator\.url: expected an address .* got ''"),
+    ],
+)
+def test_a_folder_or_address_that_is_missing(settings: dict[str, str], kind: type[MathPPOError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        check(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"generator__engine": "vllm"}, r'generator\.engine: expected vLLM for "vllm": not installed; pip install'),
+        (
+            {"learner__optimizer": "adamw8bit"},
+            r'expected the package bitsandbytes for "adamw8bit", found none; install it',
+        ),
+    ],
+)
+def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], message: str) -> None:
+    monkeypatch.setattr(preflight, "find_spec", lambda name: None)
+    monkeypatch.setattr(preflight.placement.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadSetting, match=message):
+        check(**settings)
+
+
+def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BadSetting, match=r'learner\.device: expected "auto" or "cpu" where torch finds no GPU'):
+        check(learner__device="cuda")
+
+
+def test_weights_in_a_pickle_are_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(BadCheckpoint, match=r"safetensors weights, found no \*\.safetensors in .*model"):
+        check(model__path=folder)
+
+
+def test_a_tokenizer_without_an_end_token(folder: Path) -> None:
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text())
+    del settings["eos_token"]
+    file.write_text(json.dumps(settings))
+    with pytest.raises(BadInput, match="tokenizer: expected an end token, got none"):
+        check(model__path=folder)
