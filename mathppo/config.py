@@ -31,7 +31,7 @@ class RunSettings(Settings, frozen=True):
     iterations: Annotated[int, _doc("PPO iterations: generate, grade, learn", ge=0)] = 130
     checkpoint_every: Annotated[int, _doc("iterations between checkpoints; a kill redoes the updates since", ge=1)] = 10
     keep_checkpoints: Annotated[int, _doc("newest checkpoints kept, besides step 0", ge=1)] = 3
-    num_threads: Annotated[int, _doc("CPU threads of torch; 0 = torch's own choice", ge=0)] = 0
+    num_threads: Annotated[int, _doc("CPU threads of torch; 0 = torch's own choice", ge=0, le=1024)] = 0
 
 
 class ProblemsSettings(Settings, frozen=True):
@@ -115,9 +115,9 @@ class GeneratorSettings(Settings, frozen=True):
 
 class GraderSettings(Settings, frozen=True):
     name: Annotated[str, _doc('grader: a name, "package.module:attr" or "file.py:attr"')] = "math"
-    num_workers: Annotated[int, _doc("sandboxed processes", ge=1)] = 1
+    num_workers: Annotated[int, _doc("sandboxed processes", ge=1, le=1024)] = 1
     time_limit_s: Annotated[float, _doc("seconds of grading one completion", gt=0)] = 2.0
-    memory_limit_bytes: Annotated[int, _doc("address space of a worker", ge=1 << 26)] = 1 << 30
+    memory_limit_bytes: Annotated[int, _doc("address space of a worker", ge=1 << 26, le=1 << 48)] = 1 << 30
     max_error_share: Annotated[float, _doc("share of grader failures past which the stage stops", ge=0, le=1)] = 0.05
 
 

@@ -4,6 +4,7 @@ Touches: configuration files, for reading.
 """
 
 import difflib
+import math
 import re
 import tomllib
 import typing
@@ -54,10 +55,10 @@ def assign(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def check_keys(tree: Mapping[str, Any], config: type) -> None:
-    """Refuse a key that no setting has.
+    """Refuse a key that no setting has, and a number that is not finite, which no setting means.
 
     Raises:
-        BadSetting: an unknown section or setting; the message names the closest one.
+        BadSetting: an unknown section or setting; the message names the closest one. Or infinity, or not a number.
     """
     sections = {field.name: field.type for field in msgspec.structs.fields(config)}
     known = {f"{name}.{field.name}" for name, kind in sections.items() for field in msgspec.structs.fields(kind)}
@@ -67,6 +68,9 @@ def check_keys(tree: Mapping[str, Any], config: type) -> None:
         for name in body or {"": None}:
             key = f"{section}.{name}"
             if section in sections and (name == "" or key in known):
+                value = body.get(name)
+                if isinstance(value, float) and not math.isfinite(value):
+                    raise BadSetting(f"{key}: expected a finite number, got {value}")
                 continue
             close = difflib.get_close_matches(key, known, n=1)
             hint = f"; did you mean {close[0]}?" if close else f"; sections are {', '.join(sections)}"

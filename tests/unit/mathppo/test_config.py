@@ -81,6 +81,19 @@ def test_bootstrapping_needs_a_critic() -> None:
         load_config(None, overrides)
 
 
+@pytest.mark.parametrize("key", ["run.num_threads", "grader.num_workers", "grader.memory_limit_bytes"])
+def test_a_number_that_no_machine_has_is_refused(key: str) -> None:
+    with pytest.raises(BadSetting, match=f"^{key}: expected int <= [0-9]+, got 999999999999999999"):
+        load_config(None, [(key, "999999999999999999")])
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999"])
+@pytest.mark.parametrize("key", ["learner.lr", "reward.correct", "generator.temperature", "grader.time_limit_s"])
+def test_a_number_that_is_not_finite_is_refused(key: str, value: str) -> None:
+    with pytest.raises(BadSetting, match=f"^{key}: expected a finite number, got (nan|-?inf)$"):
+        load_config(None, [(key, value)])
+
+
 def test_a_missing_broken_or_flat_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="found nothing at"):
         load_config(tmp_path / "none.toml")
