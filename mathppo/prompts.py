@@ -155,8 +155,9 @@ def encode_prompt(
             raise BadSetting(
                 f"template {template!r}: expected no system prompt, got {system!r}; only chat_boxed has one"
             )
-        _refuse_special(problem.question, tokenizer)
-        ids = _encode(_TEXTS[template].replace(_QUESTION, problem.question), tokenizer)
+        where = f"problem {problem.id!r}: "
+        _refuse_special(problem.question, tokenizer, where)
+        ids = _encode(_TEXTS[template].replace(_QUESTION, problem.question), tokenizer, where)
         if tokenizer.bos_token_id is not None:
             ids = [tokenizer.bos_token_id, *ids]
     else:
@@ -185,7 +186,8 @@ def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase, system: s
         raise BadSetting(
             "template 'chat_boxed': expected a tokenizer with a chat template, got one without; use template 'plain'"
         )
-    _refuse_special(problem.question, tokenizer)  # a question must not forge a turn
+    where = f"problem {problem.id!r}: "
+    _refuse_special(problem.question, tokenizer, where)  # a question must not forge a turn
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": problem.question})
     try:
@@ -195,18 +197,18 @@ def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase, system: s
             f"problem {problem.id!r}: expected the tokenizer's chat template to render a system and a user message, "
             f"got {type(error).__name__}: {_shorten(str(error))}; repair the template or use template 'plain'"
         ) from error
-    return _encode(str(text), tokenizer)
+    return _encode(str(text), tokenizer, where)
 
 
-def _encode(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids of a text in which special tokens stand for themselves."""
+def _encode(text: str, tokenizer: PreTrainedTokenizerBase, where: str = "") -> list[int]:
+    """Ids of a text in which special tokens stand for themselves; `where` opens the message about one without ids."""
     unknown = _unknown_pieces(text, tokenizer)
     ids = [] if unknown else tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
         unknown = [str(tokenizer.unk_token)]
     if unknown:
         raise BadInput(
-            f"text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got {unknown[0]!r}; "
+            f"{where}text {_shorten(text)}: expected text that the tokenizer's vocabulary covers, got {unknown[0]!r}; "
             "use a tokenizer that knows it, such as the checkpoint's own"
         )
     return ids
@@ -222,10 +224,12 @@ def _unknown_pieces(text: str, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return [piece for pieces in stretches for piece, _ in pieces if backend.token_to_id(piece) is None]
 
 
-def _refuse_special(text: str, tokenizer: PreTrainedTokenizerBase) -> None:
+def _refuse_special(text: str, tokenizer: PreTrainedTokenizerBase, where: str = "") -> None:
     spelt = [token for token in _special_tokens(tokenizer) if token in text]
     if spelt:
-        raise BadInput(f"text {_shorten(text)}: expected no special token, got {spelt[0]!r}; remove it from the text")
+        raise BadInput(
+            f"{where}text {_shorten(text)}: expected no special token, got {spelt[0]!r}; remove it from the text"
+        )
 
 
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -93,6 +93,8 @@ def read_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str
         BadInput: a source that is missing or unreadable.
     """
     path = Path(source)
+    if not source.strip() or "\0" in source:
+        raise BadInput(f"problem source: expected the name of a file, folder or hub id, got {source!r}; name one")
     if path.suffix in (".jsonl", ".parquet"):
         if not path.is_file():
             raise BadInput(f"{source}: expected a file, got nothing there; check the path")
@@ -112,7 +114,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
                 continue
             try:
                 row = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise BadInput(
                     f"{path} line {number}: expected one JSON object, got broken JSON ({error}); repair the line"
                 ) from error

@@ -194,3 +194,10 @@ def test_a_completion_that_asks_itself_another_question_is_cut_there() -> None:
     assert own_turn("8. \\boxed{8}\n\nQuestion: 9+9?\nAnswer: \\boxed{18}", "few_shot") == "8. \\boxed{8}\n"
     assert own_turn("Question: is it 8?", "few_shot") == "Question: is it 8?"
     assert own_turn("8\nQuestion: 9", "plain") == "8\nQuestion: 9"
+
+
+@pytest.mark.parametrize("question", ["Solve <eos>", "Löse x+1=2"])
+def test_a_question_that_cannot_be_encoded_is_named_by_its_problem(question: str) -> None:
+    problem = Problem(id="p7", question=question, reference="1")
+    with pytest.raises(BadInput, match=r"^problem 'p7': text "):
+        encode_prompt(problem, build_equation_tokenizer())

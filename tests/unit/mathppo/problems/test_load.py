@@ -125,6 +125,19 @@ def test_bytes_that_are_no_text_are_refused_by_line(tmp_path: Path) -> None:
         load_problems(str(path))
 
 
+def test_a_line_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text("[" * 100_000 + "\n")
+    with pytest.raises(BadInput, match=r"set\.jsonl line 1: expected one JSON object, got broken JSON"):
+        load_problems(str(path))
+
+
+@pytest.mark.parametrize("source", ["", "  ", "a\0b.jsonl"])
+def test_a_source_without_a_name_is_refused(source: str) -> None:
+    with pytest.raises(BadInput, match="problem source: expected the name of a file, folder or hub id, got"):
+        load_problems(source)
+
+
 def test_two_rows_with_one_id_are_refused(tmp_path: Path) -> None:
     row = {"question": "?", "reference": "1", "id": 7}
     source = _write(tmp_path / "set.jsonl", row, row)
