@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, Cache, DynamicCache
@@ -23,6 +24,12 @@ from mathppo.generator.base import Request, Sampling
 from mathppo.generator.budgets import check_requests
 from mathppo.generator.flight import Flight, Row
 from mathppo.records import FinishReason, Rollout
+
+UNLOADABLE = (
+    *(OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError),
+    *(SafetensorError, StrictDataclassError),
+)
+"""What transformers raises on a folder whose files do not hold what they should."""
 
 
 class HFGenerator:
@@ -80,17 +87,19 @@ class HFGenerator:
         local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **local
-            )
+                # Weights of another shape are counted below, with those that are missing.
+                folder, dtype=dtype, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True,
+                **local,
+            )  # fmt: skip
             model, loading = loaded
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-        except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except UNLOADABLE as error:
             reason = " ".join(str(error).split())
             raise BadCheckpoint(
                 f"{folder}: expected a loadable model and tokenizer, got {type(error).__name__}: {reason}; {remedy}"
             ) from error
         if loading["missing_keys"] or loading["mismatched_keys"]:
-            missing = sorted(map(str, [*loading["missing_keys"], *loading["mismatched_keys"]]))
+            missing = sorted([*loading["missing_keys"], *(name for name, *_ in loading["mismatched_keys"])])
             raise BadCheckpoint(
                 f"{folder}: expected weights for every parameter, got none that fit for {len(missing)} of them, "
                 f"first {missing[0]}; {remedy}"

@@ -4,7 +4,7 @@ Touches: the test's own folder.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,9 +321,28 @@ def _wider(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 64}))
 
 
+def _sets(**changed: object) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changed}))
+
+    return damage
+
+
+def _no_object(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
 @pytest.mark.parametrize(
     "damage",
-    [_no_weights, _pickled_weights, _cut_weights, _broken_config, _unknown_model, _own_code, _more_layers, _wider],
+    [
+        *(_no_weights, _pickled_weights, _cut_weights, _broken_config, _unknown_model, _own_code, _more_layers, _wider),
+        _no_object,
+        _sets(hidden_size="wide"),
+        _sets(num_attention_heads=0),
+        _sets(dtype="float99"),
+        _sets(vocab_size=-1),
+    ],
 )
 def test_a_damaged_checkpoint_is_refused_in_one_line(checkpoint: Path, damage: Any) -> None:
     damage(checkpoint)
