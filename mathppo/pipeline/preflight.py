@@ -70,5 +70,5 @@ def _check_engine(config: Config) -> None:
         raise BadSetting(f'generator.engine: expected vLLM for "vllm": {reason}; or use "hf"')
     if config.learner.optimizer == "adamw8bit" and find_spec("bitsandbytes") is None:
         raise BadSetting(
-            'learner.optimizer: expected the package bitsandbytes for "adamw8bit", found none; install it or set "adamw"'
+            'learner.optimizer: expected package bitsandbytes for "adamw8bit", found none; install it or use "adamw"'
         )

@@ -60,7 +60,7 @@ def test_a_folder_or_address_that_is_missing(settings: dict[str, str], kind: typ
         ({"generator__engine": "vllm"}, r'generator\.engine: expected vLLM for "vllm": not installed; pip install'),
         (
             {"learner__optimizer": "adamw8bit"},
-            r'expected the package bitsandbytes for "adamw8bit", found none; install it',
+            r'expected package bitsandbytes for "adamw8bit", found none; install it',
         ),
     ],
 )
