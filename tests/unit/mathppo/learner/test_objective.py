@@ -101,14 +101,8 @@ def policy_at(rows: Experience) -> tuple[Tensor, Tensor]:
 def test_the_loss_and_its_gradient_are_those_of_the_formulas(
     aggregation: str, kl: tuple[str, str], dual_clip: float | None
 ) -> None:
-    settings = LearnerSettings(
-        aggregation=aggregation,
-        kl_place=kl[0],
-        kl_kind=kl[1],
-        kl_coef=0.05,
-        dual_clip=dual_clip,
-        **SETTINGS,  # type: ignore[arg-type]
-    )
+    chosen = {"aggregation": aggregation, "kl_place": kl[0], "kl_kind": kl[1], "kl_coef": 0.05, "dual_clip": dual_clip}
+    settings = LearnerSettings(**{**SETTINGS, **chosen})  # type: ignore[arg-type]
     rows = some_rows(some_batch())
     counts = objective.count(rows.batch, settings, max_completion_tokens=BUDGET)
     logprobs, entropies = policy_at(rows)

@@ -63,7 +63,7 @@ def test_the_value_loss_is_half_the_mean_squared_error_of_a_token(aggregation: s
     triples = zip(
         *(values_of(x, batch.loss_mask) for x in (experience.values, moved.values, experience.returns)), strict=True
     )
-    expected = oracles.mean([oracles.value_loss_token(*triple, clip) for triple in triples])
+    expected = oracles.mean([oracles.value_loss_token(value, old, target, clip) for value, old, target in triples])
     assert stats["value_loss"].item() == pytest.approx(expected, rel=1e-5)
 
 
