@@ -26,7 +26,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     options = _parser().parse_args(argv)
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()  # here, where a reader that has left is expected
+        return code
     except GraderError as error:
         print(f"graders {options.command}: {error}", file=sys.stderr)
         return BAD_USAGE

@@ -13,6 +13,7 @@ request on which the grader itself failed gets 500, never a zero that would be l
 Touches: the requests it is given and a pool; `serve` listens on a socket.
 """
 
+import asyncio
 import hmac
 import importlib
 import time
@@ -30,6 +31,10 @@ from graders.verdict import Status, Verdict
 MAX_BODY_BYTES = 16 << 20
 MAX_ITEMS_IN_FLIGHT = 4096
 RETRY_AFTER_S = 1
+MAX_BODIES_HELD = 8
+"""Bodies of the largest size that are received at a time, of all requests together."""
+MAX_CONNECTIONS = 512
+KEEP_ALIVE_S = 5
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -88,6 +93,7 @@ class Service:
         self._max_body_bytes = max_body_bytes
         self._max_items_in_flight = max_items_in_flight
         self._in_flight = 0
+        self._bytes_held = 0
         self._requests: Counter[tuple[str, int]] = Counter()
         self._busy_s = 0.0
 
@@ -95,6 +101,9 @@ class Service:
         """Answer one request, or one lifespan of the server."""
         if scope["type"] == "lifespan":
             await _live(receive, send)
+            return
+        if scope["type"] != "http":  # a websocket
+            await send({"type": "websocket.close", "code": 1003})
             return
         begin = time.perf_counter()
         path, kind = scope["path"], "application/json"
@@ -125,9 +134,9 @@ class Service:
         if method != _ROUTES[path]:
             raise RefusedError(405, f"expected {_ROUTES[path]} for {path}, got {method}")
         if path == "/healthz":
-            return msgspec.json.encode({"status": "ok", "grader": self._pool.name}), "application/json"
+            return msgspec.json.encode({"status": "ok", "grader": await self._of_pool("name")}), "application/json"
         if path == "/metrics":
-            return self._metrics().encode(), "text/plain; version=0.0.4"
+            return self._metrics(await self._of_pool("counts")).encode(), "text/plain; version=0.0.4"
         body = await self._body(receive)
         if path == "/grade":
             batch = _decoded(body, Batch)
@@ -139,17 +148,32 @@ class Service:
         verdicts = await self._graded(openrlhf_items(query.query, query.prompts, query.labels))
         return msgspec.json.encode(_openrlhf_response(verdicts)), "application/json"
 
+    async def _of_pool(self, attribute: str) -> Any:
+        """Ask the pool something, aside from the event loop: a pool that has failed takes seconds to start anew."""
+        try:
+            return await asyncio.to_thread(getattr, self._pool, attribute)
+        except GraderError as error:
+            raise RefusedError(503, str(error)) from error
+
     async def _body(self, receive: Receive) -> bytes:
+        """Receive a request's body, as long as all bodies that are being received together are not too much to hold."""
         received = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RefusedError(400, "expected a whole request, got a closed connection")
-            received += message.get("body", b"")
-            if len(received) > self._max_body_bytes:
-                raise RefusedError(413, f"expected at most {self._max_body_bytes} bytes")
-            if not message.get("more_body"):
-                return bytes(received)
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RefusedError(400, "expected a whole request, got a closed connection")
+                part = message.get("body", b"")
+                received += part
+                self._bytes_held += len(part)
+                if len(received) > self._max_body_bytes:
+                    raise RefusedError(413, f"expected at most {self._max_body_bytes} bytes")
+                if self._bytes_held > MAX_BODIES_HELD * self._max_body_bytes:
+                    raise RefusedError(503, "too many requests are being received; try again")
+                if not message.get("more_body"):
+                    return bytes(received)
+        finally:
+            self._bytes_held -= len(received)
 
     async def _graded(self, items: list[tuple[str, str, str | None]]) -> list[Verdict]:
         if self._in_flight and self._in_flight + len(items) > self._max_items_in_flight:
@@ -164,8 +188,7 @@ class Service:
         finally:
             self._in_flight -= len(items)
 
-    def _metrics(self) -> str:
-        counts = self._pool.counts
+    def _metrics(self, counts: dict[str, int]) -> str:
         lines = ["# TYPE graders_verdicts_total counter"]
         lines += [f'graders_verdicts_total{{status="{s.value}"}} {counts.get(s.value, 0)}' for s in Status]
         for name in ("forks", "kills", "delays", "crashes", "violations", "canaries", "zygote_restarts"):
@@ -193,7 +216,10 @@ def run(service: Service, host: str, port: int) -> None:
         uvicorn = importlib.import_module("uvicorn")  # an extra: nothing else here needs it
     except ImportError as error:
         raise SandboxUnavailable("graders serve: expected uvicorn, found none; pip install 'graders[serve]'") from error
-    uvicorn.run(service, host=host, port=port, log_level="warning", access_log=False)
+    uvicorn.run(
+        service, host=host, port=port, log_level="warning", access_log=False,
+        limit_concurrency=MAX_CONNECTIONS, timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
+    )  # fmt: skip
 
 
 def _decoded(body: bytes, kind: type[Any]) -> Any:

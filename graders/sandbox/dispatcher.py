@@ -75,6 +75,11 @@ class Dispatcher:
         """Whether it has stopped for good."""
         return self._failure is not None
 
+    @property
+    def is_this_thread(self) -> bool:
+        """Whether the caller runs in the dispatcher's own thread, as callbacks do."""
+        return threading.current_thread() is self._thread
+
     def await_workers(self, timeout_s: float) -> None:
         """Return once every crew has a locked worker.
 
@@ -100,7 +105,8 @@ class Dispatcher:
         """Stop, kill every worker, and fail what is unfinished."""
         self._closing = True
         self._wake()
-        self._thread.join()
+        if not self.is_this_thread:  # a callback of a job may close the pool
+            self._thread.join()
 
     def abandon(self) -> None:
         """Close this process's copies of every descriptor: for a forked copy of the caller."""

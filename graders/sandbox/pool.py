@@ -9,12 +9,13 @@ import contextlib
 import os
 import queue
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from graders.errors import BadInput
+from graders.errors import BadInput, GraderError
 from graders.grader import origin_of, resolve
 from graders.sandbox.crew import MAX_CHUNK_CHARS, MAX_CHUNK_ITEMS, Crew, Item, Job
 from graders.sandbox.dispatcher import Dispatcher
@@ -25,6 +26,7 @@ from graders.verdict import Status, Verdict
 ANSWERS_PER_LIFE = 16384
 """Answers that a worker of a shipped grader gives before it is replaced by a fresh one."""
 START_LIMIT_S = 60.0
+MAX_WORKERS = 256
 
 
 class GraderPool:
@@ -32,7 +34,7 @@ class GraderPool:
 
     Args:
         grader: a specification, see `graders.grader`.
-        num_workers: processes at work at any moment, per stage; at least 1.
+        num_workers: processes at work at any moment, per stage; 1 to 256.
         time_limit_s: for one answer, from the start of execution, never from queueing; above 0.
         memory_limit_bytes: address space of one worker, interpreter included (about 100 MB).
         lockdown: False leaves only the process boundary and resource limits: for measuring, not for untrusted text.
@@ -54,10 +56,10 @@ class GraderPool:
         lockdown: bool = True,
         require: Sequence[str] | None = None,
     ) -> None:
-        if num_workers < 1 or not 0 < time_limit_s < 1e6 or memory_limit_bytes < 1 << 26:
+        if not 1 <= num_workers <= MAX_WORKERS or not 0 < time_limit_s < 1e6 or memory_limit_bytes < 1 << 26:
             raise BadInput(
-                "grader pool: expected num_workers >= 1, time_limit_s > 0 and memory_limit_bytes >= 64 MiB, "
-                f"got {num_workers}, {time_limit_s} and {memory_limit_bytes}"
+                f"grader pool: expected num_workers from 1 to {MAX_WORKERS}, time_limit_s > 0 and memory_limit_bytes "
+                f">= 64 MiB, got {num_workers}, {time_limit_s} and {memory_limit_bytes}"
             )
         spec = os.path.abspath(grader) if grader.partition(":")[0].endswith(".py") else grader
         self._setup = Setup(spec, origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
@@ -67,6 +69,7 @@ class GraderPool:
         self._dispatcher: Dispatcher | None = None
         self._shown: Any = None
         self._pid = os.getpid()
+        _living.add(self)
 
     def __enter__(self) -> Self:
         self._running()
@@ -91,10 +94,13 @@ class GraderPool:
             BadInput: an item of another shape; names the first.
             GraderError: the pool cannot start, or was closed meanwhile.
         """
-        return self.submit(items).result()
+        return self._undelivered(self._submit(items)[0]).result()
 
     def submit(self, items: Iterable[Sequence[str | None]]) -> "Future[list[Verdict]]":
         """Start grading and give a future of what `grade` returns, so that other work can go on meanwhile."""
+        return self._submit(items)[0]
+
+    def _submit(self, items: Iterable[Sequence[str | None]]) -> "tuple[Future[list[Verdict]], Job | None]":
         checked = [_checked(item, number) for number, item in enumerate(items)]
         verdicts: list[Any] = [None] * len(checked)
         future: Future[list[Verdict]] = Future()
@@ -110,14 +116,24 @@ class GraderPool:
                 future.set_result(verdicts)
 
         if checked:
-            self._start(checked, deliver, future.set_exception)
-        else:
-            future.set_result([])
+            return future, self._start(checked, deliver, future.set_exception)
+        future.set_result([])
+        return future, None
+
+    def _undelivered(self, future: "Future[list[Verdict]]") -> "Future[list[Verdict]]":
+        """Refuse to wait for verdicts in the thread that would have to deliver them."""
+        dispatcher = self._dispatcher
+        if dispatcher is not None and dispatcher.is_this_thread and not future.done():
+            raise GraderError(
+                "grader pool: expected grade or stream outside a callback of this pool, which would wait for itself; "
+                "use submit there"
+            )
         return future
 
     def stream(self, items: Iterable[Sequence[str | None]]) -> Iterator[tuple[int, Verdict]]:
         """Give (index, verdict) pairs as they are decided; leaving the loop early drops what is undecided."""
         checked = [_checked(item, number) for number, item in enumerate(items)]
+        self._undelivered(Future())
         arrived: queue.SimpleQueue[list[tuple[int, Verdict]] | Exception] = queue.SimpleQueue()
         job = self._start(checked, arrived.put, arrived.put)
         missing = len(checked)
@@ -132,8 +148,13 @@ class GraderPool:
             job.cancelled = True
 
     async def grade_async(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
-        """`grade` for asyncio: the event loop stays free."""
-        return await asyncio.wrap_future(await asyncio.to_thread(self.submit, items))
+        """`grade` for asyncio: the event loop stays free, and what is undecided when it is cancelled is dropped."""
+        future, job = await asyncio.to_thread(self._submit, items)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            if job is not None:
+                job.cancelled = True
 
     async def stream_async(self, items: Iterable[Sequence[str | None]]) -> AsyncIterator[tuple[int, Verdict]]:
         """`stream` for asyncio."""
@@ -220,10 +241,15 @@ class GraderPool:
         if require is None:
             require = frozenset() if ready.trusted or not self._setup.lockdown else frozenset({"seccomp"})
         dispatcher = Dispatcher(self._setup, zygote, crews, require)
-        dispatcher.await_workers(START_LIMIT_S)
+        try:
+            dispatcher.await_workers(START_LIMIT_S)
+        except GraderError:
+            dispatcher.close()
+            raise
         return dispatcher
 
 
+_living: "weakref.WeakSet[GraderPool]" = weakref.WeakSet()
 _default_pools: dict[str, GraderPool] = {}
 _default_lock = threading.Lock()
 
@@ -244,16 +270,16 @@ def _close_default_pools() -> None:
         pool.close()
 
 
-def _renew_default_lock() -> None:
-    """In a forked child: the lock may have been held by a thread that does not exist here."""
+def _renew_locks() -> None:
+    """In a forked child: a lock may have been held by a thread that does not exist here."""
     global _default_lock
     _default_lock = threading.Lock()
-    for pool in _default_pools.values():
+    for pool in list(_living):
         pool._lock = threading.Lock()
 
 
 atexit.register(_close_default_pools)
-os.register_at_fork(after_in_child=_renew_default_lock)
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _checked(item: Sequence[str | None], number: int) -> Item:

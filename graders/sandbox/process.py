@@ -19,6 +19,7 @@ from graders.sandbox import frames
 from graders.sandbox.frames import Born, End, Fork, Gone, Learn, Ready, Refused, Setup
 
 START_LIMIT_S = 60.0
+FDS_OF_WORKER = 3
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from graders.sandbox.zygote import main; main(int(sys.argv[1]))"
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _MARK = "GRADERS_SANDBOX"
@@ -83,12 +84,26 @@ class Zygote:
             self._control.send(msgspec.msgpack.encode(message))
 
     def receive(self) -> tuple[Born | Gone, list[int]] | None:
-        """Give one message and the descriptors that came with it, or None if the zygote is dead."""
+        """Give one message and the descriptors that came with it, or None if the zygote is dead.
+
+        Raises:
+            SandboxUnavailable: this process may open no more files.
+        """
         try:
-            received, fds, _, _ = socket.recv_fds(self._control, 1 << 16, 3)
+            received, fds, _, _ = socket.recv_fds(self._control, 1 << 16, FDS_OF_WORKER)
         except ConnectionResetError:
             return None
-        return (msgspec.msgpack.decode(received, type=Born | Gone), fds) if received else None
+        if not received:
+            return None
+        message = msgspec.msgpack.decode(received, type=Born | Gone)
+        if isinstance(message, Born) and len(fds) != FDS_OF_WORKER:
+            for fd in fds:
+                os.close(fd)
+            raise SandboxUnavailable(
+                f"grader sandbox: expected {FDS_OF_WORKER} descriptors of a worker, got {len(fds)}: too many files are "
+                "open; use fewer workers, or raise the limit (ulimit -n)"
+            )
+        return message, fds
 
     def close(self) -> None:
         """Kill the zygote, and with it every worker."""

@@ -17,6 +17,8 @@ from graders.sandbox.frames import Born, End, Fork, Layer, Learn, Locked, Setup
 from graders.sandbox.process import Worker, Zygote
 
 BIRTH_LIMIT_S = 10.0
+MAX_UNBORN = 16
+"""Of a crew at a time: so that neither end of the control socket ever waits for the other with its buffer full."""
 MAX_BAD_BIRTHS = 4
 """Deaths in a row, of newborn workers or of zygotes, after which the sandbox is given up."""
 
@@ -64,7 +66,7 @@ class Roster:
     def hire(self) -> None:
         """Order as many workers as are missing."""
         for crew in self._crews:
-            for _ in range(crew.missing):
+            for _ in range(min(crew.missing, MAX_UNBORN - len(crew.unborn))):
                 token = next(self._tokens)
                 crew.unborn.add(token)
                 self._zygote.order(Fork(token, crew.role))

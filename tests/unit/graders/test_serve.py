@@ -144,6 +144,51 @@ def test_back_pressure(pool: GraderPool) -> None:
     assert refused[b"retry-after"] == b"1"
 
 
+def test_bodies_that_are_received_together_are_bounded(pool: GraderPool) -> None:
+    async def crowd() -> list[int]:
+        service, codes, gate = Service(pool, max_body_bytes=1000), [], asyncio.Event()
+
+        async def upload() -> None:
+            parts = [b"x" * 900]
+
+            async def receive() -> dict[str, Any]:
+                if parts:
+                    return {"type": "http.request", "body": parts.pop(), "more_body": True}
+                await gate.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                codes.append(message.get("status"))
+
+            await service({"type": "http", "method": "POST", "path": "/grade", "headers": []}, receive, send)
+
+        slow = [asyncio.create_task(upload()) for _ in range(12)]
+        await asyncio.sleep(0.05)
+        refused = [code for code in codes if code]
+        gate.set()
+        await asyncio.gather(*slow)
+        assert service._bytes_held == 0
+        return refused
+
+    assert asyncio.run(crowd()) == [503] * 4
+
+
+def test_a_websocket_is_closed(pool: GraderPool) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(Service(pool)({"type": "websocket", "path": "/"}, None, send))  # type: ignore[arg-type]
+    assert sent == [{"type": "websocket.close", "code": 1003}]
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics"])
+def test_a_pool_that_cannot_start_is_not_healthy(tmp_path: Path, path: str) -> None:
+    code, response, _ = asyncio.run(ask(Service(GraderPool(f"{tmp_path}/missing.py:G")), "GET", path))
+    assert (code, "expected an existing Python file" in response["error"]) == (503, True)
+
+
 def test_token(pool: GraderPool) -> None:
     service = Service(pool, token="s3cret")
     body = {"items": [{"completion": "4", "reference": "4"}]}

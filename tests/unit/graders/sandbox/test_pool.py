@@ -160,7 +160,8 @@ def test_closed_pool_fails_what_is_unfinished_and_starts_anew(mischief_file: Pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_workers": 0}, "num_workers >= 1"),
+        ({"num_workers": 0}, "num_workers from 1 to 256"),
+        ({"num_workers": 257}, "num_workers from 1 to 256"),
         ({"time_limit_s": 0}, "time_limit_s > 0"),
         ({"memory_limit_bytes": 1}, "64 MiB"),
     ],

@@ -1,0 +1,133 @@
+"""`graders serve` as it runs: a real server on loopback, a real client, limits, token, metrics, and its end."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+PLUG_IN = """
+import time
+from graders.verdict import Status, Verdict
+
+class Ends:
+    name = "ends"
+    answers_per_process = 0
+
+    def grade(self, completion, reference, *, question=None):
+        if completion == "slow":
+            time.sleep(0.5)
+        if completion == "hang":
+            time.sleep(1000)
+        status = Status.CORRECT if completion.endswith(reference) else Status.INCORRECT
+        return Verdict(status, None, self.name, "ends", "", 0.0)
+"""
+TOKEN = "s3cret"
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    directory: Path = tmp_path_factory.mktemp("serve")
+    (directory / "ends.py").write_text(PLUG_IN)
+    (directory / "token").write_text(TOKEN + "\n")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "graders.cli", "serve", "--port", str(port), "--time-limit", "1"]
+    command += ["--token-file", str(directory / "token"), "--grader", f"{directory}/ends.py:Ends"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield port
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(10) in (0, -signal.SIGTERM)
+        assert server.stderr is not None
+        said = server.stderr.read()
+        assert "Traceback" not in said, said
+        assert TOKEN not in said
+
+
+def ask(port: int, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, Any, dict]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    headers = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+    encoded = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request(method, path, encoded, headers)
+    answer = connection.getresponse()
+    said = answer.read().decode()
+    connection.close()
+    return answer.status, json.loads(said) if said.startswith("{") else said, dict(answer.headers)
+
+
+def test_openrlhf_asks_as_it_does(port: int) -> None:
+    code, body, _ = ask(port, "POST", "/", {"query": ["2+2?4", "2+2?5"], "prompts": ["2+2?"] * 2, "labels": ["4"] * 2})
+    assert (code, body["rewards"], body["scores"]) == (200, [1.0, 0.0], [1.0, 0.0])
+
+
+def test_listens_on_loopback_only(port: int) -> None:
+    listening = [
+        line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} 00000000" in line
+    ]
+    assert listening == [f"0100007F:{port:04X}"]
+
+
+def test_only_bearers_of_the_token_are_served(port: int) -> None:
+    items = {"items": [{"completion": "4", "reference": "4"}]}
+    codes = [ask(port, "POST", "/grade", items, token)[0] for token in (None, "", "wrong", TOKEN + "x", TOKEN)]
+    assert codes == [401, 401, 401, 401, 200]
+    assert ask(port, "GET", "/metrics", token=None)[0] == 401
+    assert ask(port, "GET", "/healthz", token=None)[:2] == (200, {"status": "ok", "grader": "ends"})
+
+
+def test_a_body_too_large_is_refused_without_being_held(port: int) -> None:
+    assert ask(port, "POST", "/grade", b" " * ((16 << 20) + 1))[0] == 413
+
+
+def test_a_hang_costs_its_own_item_only(port: int) -> None:
+    items = [{"completion": text, "reference": "4"} for text in ("4", "hang", "5")]
+    begin = time.monotonic()
+    code, body, _ = ask(port, "POST", "/grade", {"items": items})
+    assert (code, [v["status"] for v in body["verdicts"]]) == (200, ["correct", "over_budget", "incorrect"])
+    assert time.monotonic() - begin < 10
+
+
+def test_back_pressure_then_service_again(port: int) -> None:
+    slow = {"items": [{"completion": "slow", "reference": "w"}] * 4}
+    many = {"items": [{"completion": "4", "reference": "4"}] * 4095}
+    first = threading.Thread(target=ask, args=(port, "POST", "/grade", slow))
+    first.start()
+    time.sleep(0.2)
+    code, _, headers = ask(port, "POST", "/grade", many)
+    first.join()
+    assert (code, headers["retry-after"]) == (503, "1")
+    assert ask(port, "POST", "/grade", many)[0] == 200
+
+
+def test_metrics_are_what_prometheus_reads(port: int) -> None:
+    code, said, headers = ask(port, "GET", "/metrics")
+    assert (code, headers["content-type"]) == (200, "text/plain; version=0.0.4")
+    values = dict(line.rsplit(" ", 1) for line in said.splitlines() if not line.startswith("#"))
+    assert all(float(value) >= 0 for value in values.values())
+    assert float(values['graders_verdicts_total{status="correct"}']) > 0
+    assert float(values['graders_requests_total{path="/grade",code="503"}']) == 1
+    assert float(values["graders_items_in_flight"]) == 0
+
+
+def test_garbage_and_clients_that_leave_do_no_harm(port: int) -> None:
+    for noise in (b"\0" * 100, b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n{", os.urandom(500)):
+        with socket.create_connection(("127.0.0.1", port), 5) as client:
+            client.sendall(noise)
+    assert ask(port, "GET", "/healthz")[0] == 200
