@@ -22,7 +22,7 @@ _ARITIES |= {"gcd": (1, _MANY), "lcm": (1, _MANY)}
 _ROMAN = re.compile(r"[IVX]{2,8}")
 _ARGUMENT_STARTS = frozenset({"number", "name", "command"})
 _ENGLISH = frozenset(
-    "of the is in to for if not are was by it at on no as so an but all any one two can its has".split()
+    "of the is may in to for if not are was by it at on no as so an but all any one two can its has".split()
 )
 MAX_LETTERS_IN_PRODUCT = 3
 

@@ -37,6 +37,20 @@ _OPEN_LEFT = re.compile(r"(?:\A|(?<=[\s∪])|(?<=\\cup)|(?<=\\in))\s*\]([^\[\]()
 _OPEN_RIGHT = re.compile(r"\[([^\[\]()]{1,60}[,;][^\[\]()]{1,60})\[")
 _SIZED = re.compile(r"\\(?:left|right)\s*(?=[\[\]])")
 _PER_CENT = re.compile(r"\bper cent\b", re.IGNORECASE)
+_LETTER = r"(?:\\text\s*\{\s*)?\(?([A-J])\)?\s*\}?"
+_LETTERS = re.compile(rf"{_LETTER}(?:\s*(?:,|;|,?\s*and|\\text\s*\{{\s*,?\s*and\s*\}})\s*{_LETTER})+")
+_TEMPERATURE = re.compile(
+    r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|°)\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*)?([CF])(?![A-Za-z])\s*\}?"
+)
+_SCALES = {"C": "\\text{ celsius}", "F": "\\text{ fahrenheit}"}
+_MODULUS = re.compile(r"\(\s*\\?(?:text\s*\{\s*)?[pb]?mod\s*\}?\s*(\w{1,9})\s*\)|(?<!\{)\\mod\s*\{?(\w{1,9})\}?")
+_EXCEPT = re.compile(
+    r"(?:\\text\s*\{\s*)?(?:all|any) (?:real )?(?:numbers?|reals?|x|values(?: of x)?) except"
+    r"(?: for)?\s*\}?\s*(?:x\s*=\s*)?([-\d\\][^{}]{0,40}(?:\{[^{}]{0,20}\}){0,2})",
+    re.IGNORECASE,
+)
+_ALL = re.compile(r"(?:\\text\s*\{\s*)?(?:for )?all\s*\}?\s*(?=[a-z]\s*(?:[<>≤≥]|\\(?:le|ge|ne|in)))")
+_PLAIN_BUILDER = re.compile(r"\{\s*([a-z]\s*(?:\||:|\\mid).{1,200})\}")
 MAX_CHARS = 4_000
 
 
@@ -63,6 +77,8 @@ def respelled(text: str) -> str:
         text = _CHOSEN.sub(_chosen, text)
     if "[" in text or "]" in text:
         text = _brackets(text)
+    if "^" in text or "°" in text:
+        text = _TEMPERATURE.sub(lambda scale: _SCALES[scale[1]], text)
     return _words(text)
 
 
@@ -73,6 +89,18 @@ def _words(text: str) -> str:
         text = _QUAD.sub(", ", text)
     if "cent" in text:
         text = _PER_CENT.sub("percent", text)
+    if "¢" in text:
+        text = text.replace("¢", "\\text{ cents}")
+    if "mod" in text:
+        text = _MODULUS.sub(lambda found: f"\\pmod{{{found[1] or found[2]}}}", text)
+    if "all" in text or "any" in text or "All" in text:
+        text = _EXCEPT.sub(r"\\mathbb{R}\\setminus\\{\1\\}", text, count=1)
+        everything = _ALL.match(text)
+        text = text[everything.end() :] if everything else text
+    if text[:1] == "{" and (builder := _PLAIN_BUILDER.fullmatch(text)) is not None:
+        text = f"\\{{{builder[1]}\\}}"
+    if _LETTERS.fullmatch(text):
+        text = ", ".join(re.findall(r"(?<![a-z])[A-J](?![a-z])", text))
     if "degree" in text:
         text = _ARC.sub(r"\1^\\circ \2'", text)
     if "$" in text and (amount := _DOLLAR_TEXT.fullmatch(text)) is not None:

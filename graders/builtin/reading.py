@@ -8,10 +8,13 @@ from functools import lru_cache
 
 import msgspec
 
+from graders.equivalence.numeric import float_value
+from graders.equivalence.quantities import with_letter_unit
+from graders.equivalence.structure import WITHIN
 from graders.errors import BadInput, BadReference
 from graders.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
 from graders.parse import ParseError, parse
-from graders.tree import Node, check_tree
+from graders.tree import Apply, Node, Quantity, check_tree
 from graders.verdict import Status
 
 MAX_REFERENCE_CHARS = 20_000
@@ -87,14 +90,39 @@ def accepted_forms(reference: str) -> tuple[str, ...]:
 def read_reference(reference: str) -> tuple[Node, ...]:
     """The trees that a reference accepts.
 
-    A reference that is a whole solution (it holds a box, or GSM8K's `####`) is read as a completion is.
+    `{"from": "9.7", "to": "9.9"}` accepts every value from the one to the other, ends included. A reference that is a
+    whole solution (it holds a box, or GSM8K's `####`) is read as a completion is.
 
     Raises:
         BadReference: an accepted form is empty, too long, or cannot be read.
     """
     if len(reference) > MAX_REFERENCE_CHARS:
         raise BadReference(f"reference: expected at most {MAX_REFERENCE_CHARS} characters, got {len(reference)}")
+    stated = _stated_range(reference)
+    if stated is not None:
+        return (Apply(WITHIN, (_read_end(stated[0]), _read_end(stated[1]))),)
     return tuple(_read_form(form) for form in accepted_forms(reference))
+
+
+def _stated_range(reference: str) -> tuple[str, str] | None:
+    text = reference.strip()
+    if not text.startswith('{"'):
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if set(found) != {"from", "to"} or not all(isinstance(end, (str, int, float)) for end in found.values()):
+        return None
+    return str(found["from"]), str(found["to"])
+
+
+def _read_end(text: str) -> Node:
+    node = _read_form(text)
+    node = with_letter_unit(node) or node
+    if float_value(node.value if isinstance(node, Quantity) else node) is None:
+        raise BadReference(f"reference: expected an end of a range that is a number, got {text[:80]!r}")
+    return node
 
 
 def _read_form(form: str) -> Node:

@@ -17,7 +17,8 @@ def compare_collections(compare: Compare, answer: Node, reference: Node) -> Comp
         return _ratios(compare, answer, reference)
     if isinstance(answer, Matrix) and isinstance(reference, Matrix):
         return _matrices(compare, answer, reference)
-    if isinstance(answer, Interval) and answer.low_closed and answer.high_closed:
+    listed = isinstance(answer, Interval) and not isinstance(reference, Tuple)
+    if listed and isinstance(answer, Interval) and answer.low_closed and answer.high_closed:
         answer = List((answer.low, answer.high))
     left, right = _items(answer), _items(reference)
     if left is None or right is None:

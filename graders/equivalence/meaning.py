@@ -38,7 +38,7 @@ def lowered(node: Node) -> Node:
             return _list(items)
         if node.op in SET_OPERATIONS:
             return Apply(node.op, tuple(lowered(item) for item in node.args))
-        return _scaled_matrix(node) or _plus_minus(node)
+        return _scaled_matrix(node) or _transposed(node) or _plus_minus(node)
     if isinstance(node, (List, Set, Tuple)):
         items = tuple(lowered(item) for item in node.items)
         return _list(items) if isinstance(node, List) else _spliced(node, items)
@@ -55,7 +55,11 @@ def lowered(node: Node) -> Node:
 
 def _spliced(node: Set | Tuple, items: tuple[Node, ...]) -> Node:
     if isinstance(node, Tuple):
-        return Tuple(items)
+        doubled = [at for at, item in enumerate(items) if isinstance(item, List) and item != node.items[at]]
+        if len(doubled) != 1 or (both := items[doubled[0]]) is None or not isinstance(both, List):
+            return Tuple(items)  # two signs in one tuple may be linked or not
+        at = doubled[0]
+        return List(tuple(Tuple((*items[:at], value, *items[at + 1 :])) for value in both.items))
     flat: list[Node] = []
     for item in items:
         flat.extend(item.items if isinstance(item, List) else (item,))
@@ -79,6 +83,20 @@ def _scaled_matrix(node: Apply) -> Matrix | None:
         for row in matrices[0].rows
     ]
     return Matrix(tuple(tuple(row) for row in rows))
+
+
+def _transposed(node: Apply) -> Node | None:
+    """`M^T` as the matrix with rows for columns, and `(a, b)^T` as the vector; None for anything else."""
+    if node.op != "^" or node.args[1] not in (Name("T"), Name("top"), Name("intercal")):
+        return None
+    match node.args[0]:
+        case Matrix(rows=rows):
+            return Matrix(tuple(zip(*rows, strict=True)))
+        case Tuple() as vector:
+            return vector
+        case Interval(low=low, high=high, low_closed=True, high_closed=True):
+            return Tuple((low, high))
+    return None
 
 
 def _plus_minus(node: Apply) -> Node:

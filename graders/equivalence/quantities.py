@@ -40,17 +40,18 @@ def _both(answer: Quantity, reference: Quantity, compare: Compare) -> Comparison
     factor = conversion(answer.unit, reference.unit)
     if factor is None:
         return Comparison(False, "structure", f"{answer.unit} does not measure what {reference.unit} does")
-    return compare(_times(factor, answer.value), reference.value)
+    return compare(times(factor, answer.value), reference.value)
 
 
 def _one(quantity: Quantity, other: Node, compare: Compare, question: str | None, *, forward: bool) -> Comparison:
     """Compare a quantity with a bare value: as the number alone, or as the number that the unit stands for."""
     readings: list[Node] = []
-    if quantity.unit != "%" or _may_drop_percent(quantity, other, question):
+    radians = quantity.unit == "degree" and _is_in_radians(other)
+    if not radians and (quantity.unit != "%" or _may_drop_percent(quantity, other, question)):
         readings.append(quantity.value)
     if quantity.unit == "%":
         readings.append(Apply("/", (quantity.value, _PER_CENT)))
-    if quantity.unit == "degree" and _is_in_radians(other):
+    if radians:
         readings.append(_in_radians(quantity))
     if quantity.unit == "dozen":
         readings.append(Apply("*", (Number("12"), quantity.value)))
@@ -83,7 +84,8 @@ def _in_radians(quantity: Quantity) -> Node:
     return Apply("/", (Apply("*", (quantity.value, Name("pi"))), Number("180")))
 
 
-def _times(factor: Fraction, value: Node) -> Node:
+def times(factor: Fraction, value: Node) -> Node:
+    """The value times an exact factor."""
     if factor == 1:
         return value
     scale: Node = Number(str(factor.numerator))

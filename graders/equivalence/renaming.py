@@ -9,6 +9,7 @@ from graders.tree import Apply, List, Matrix, Name, Node, Number, Quantity, Rela
 _AXES = {f"{accent}{letter}": at for at, letter in enumerate("ijk") for accent in ("", "hat ", "vec ", "bar ")}
 _AXES |= {"hat imath": 0, "hat jmath": 1, "vec imath": 0, "vec jmath": 1, "imath": 0, "jmath": 1}
 _CONSTANTS = frozenset({"C", "c", "K", "C_1", "C_0", "c_1", "k"})
+_OPTIONS = frozenset("ABCDEFGHIJ")
 _PARAMETERS = frozenset("klmn")
 
 
@@ -155,3 +156,36 @@ def renamed(node: Node, old: str, new: str) -> Node:
     if isinstance(node, List):
         return List(tuple(renamed(item, old, new) for item in node.items))
     return node
+
+
+def named_points(answer: Node, reference: Node) -> tuple[Node, Node]:
+    """`P(1, 2)` as the tuple beside a tuple, and `AC` as the list of letters beside one."""
+    if isinstance(reference, Tuple):
+        return _point(answer), reference
+    if isinstance(answer, Tuple):
+        return answer, _point(reference)
+    letters = [item.text for item in reference.items if isinstance(item, Name)] if isinstance(reference, List) else []
+    if letters and isinstance(reference, List) and len(letters) == len(reference.items):
+        parts = answer.args if isinstance(answer, Apply) and answer.op == "*" else ()
+        if all(letter in _OPTIONS for letter in letters) and all(isinstance(part, Name) for part in parts) and parts:
+            return List(parts), reference
+    return answer, reference
+
+
+def _point(node: Node) -> Node:
+    match node:
+        case Apply(op="*", args=(Name(text=text), Tuple() as point)) if len(text) == 1 and text.isupper():
+            return point
+        case Apply(op="permutations" | "binomial", args=args):
+            return Tuple(args)
+    return node
+
+
+def residue(node: Node) -> tuple[Node, Node] | None:
+    """The value and the modulus of `3 (mod 7)` and `x = 3 (mod 7)`; None for anything else."""
+    match node:
+        case Apply(op="*", args=(*factors, Apply(op="pmod", args=(modulus,)))) if factors:
+            return factors[0] if len(factors) == 1 else Apply("*", tuple(factors)), modulus
+        case Relation(ops=("≡",) | ("=",), terms=(Name(), right)):
+            return residue(right)
+    return None

@@ -107,11 +107,23 @@ def _raw(node: Node) -> list[Piece] | None:
         case Relation():
             return _related(node)
         case List(items=items) if all(isinstance(item, (Relation, Interval, Tuple)) for item in items):
-            related = [item for item in items if isinstance(item, Relation)]
-            if related and all(item.ops == ("≠",) for item in related) and len(related) == len(items):
-                return _intersection([pieces(item) for item in items])
-            return _union(items)
+            return _listed(items)
     return None
+
+
+def _listed(items: tuple[Node, ...]) -> list[Piece] | None:
+    """`x < 1, x > 2` is either, `x ≥ 2, x < 5` is both, for either would be anything; `x ≠ 3` is taken away."""
+    excluded = [item for item in items if isinstance(item, Relation) and item.ops == ("≠",)]
+    rest = tuple(item for item in items if item not in excluded)
+    found = _union(rest) if rest else None
+    if found is None:
+        return None if rest else _intersection([pieces(item) for item in excluded])
+    if any(piece.low_float is None or piece.high_float is None for piece in found):
+        return None if excluded else found
+    found = _merged(found)
+    if len(rest) > 1 and found == _raw(REALS):
+        found = _intersection([pieces(item) for item in rest])
+    return _intersection([found, *(pieces(item) for item in excluded)]) if excluded else found
 
 
 def _union(items: tuple[Node, ...]) -> list[Piece] | None:

@@ -11,10 +11,11 @@ from fractions import Fraction
 from graders.equivalence.comparison import Comparison, mismatch
 from graders.equivalence.families import compare_families, without_parameters
 from graders.equivalence.items import compare_collections, unordered
-from graders.equivalence.meaning import assignments, is_collection, lowered
-from graders.equivalence.quantities import compare_quantities, without_letter_unit
+from graders.equivalence.meaning import assignments, is_collection, lowered, value_of
+from graders.equivalence.numeric import float_value
+from graders.equivalence.quantities import compare_quantities, times, with_letter_unit, without_letter_unit
 from graders.equivalence.relations import compare_relations, is_trivial
-from graders.equivalence.renaming import with_same_names
+from graders.equivalence.renaming import named_points, residue, with_same_names
 from graders.equivalence.scalars import compare_scalars, is_scalar
 from graders.equivalence.solutions import compare_solutions, is_solution_set
 from graders.equivalence.words import compare_choices, compare_clocks, compare_texts
@@ -35,6 +36,10 @@ from graders.tree import (
     Tuple,
     walk,
 )
+from graders.units import conversion
+
+WITHIN = "within"
+"""The operation of a reference that is a range; no answer is ever parsed into it."""
 
 
 class Comparer:
@@ -51,6 +56,8 @@ class Comparer:
 
     def compare(self, answer: Node, reference: Node) -> Comparison:
         """Whether the answer says what the reference says."""
+        if isinstance(reference, Apply) and reference.op == WITHIN:
+            return self._within(answer, reference)
         if answer == reference and not is_trivial(answer):
             return Comparison(True, "text", "the same tree")
         answer, reference = assignments(lowered(answer)), assignments(lowered(reference))
@@ -62,9 +69,30 @@ class Comparer:
             return compare_clocks(answer, reference)
         return self._mathematics(answer, reference)
 
+    def _within(self, answer: Node, reference: Apply) -> Comparison:
+        """A value in the closed range of the reference, in its unit or without one."""
+        value, (low, high) = value_of(answer), reference.args
+        value = with_letter_unit(value) or value
+        for end in (low, high):
+            if isinstance(value, Quantity) and isinstance(end, Quantity):
+                factor = conversion(value.unit, end.unit)
+                if factor is None:
+                    return Comparison(False, "structure", f"{value.unit} does not measure what {end.unit} does")
+                value = Quantity(times(factor, value.value), end.unit)
+        bare = [node.value if isinstance(node, Quantity) else node for node in (low, value, high)]
+        least, size, most = (float_value(node) for node in bare)
+        if least is None or size is None or most is None:
+            return Comparison(False, "structure", "a range asks for one value")
+        inside = least <= size <= most
+        return Comparison(inside, "numeric", f"{'inside' if inside else 'outside'} the range of the reference")
+
     def _mathematics(self, answer: Node, reference: Node) -> Comparison:
         if _clause(answer) or _clause(reference):
             return self._cases(answer, reference)
+        answer, reference = named_points(answer, reference)
+        residues = residue(answer), residue(reference)
+        if any(residues):
+            return self._residues(answer, reference)
         families = compare_families(answer, reference)
         if families is not None:
             return families
@@ -85,6 +113,13 @@ class Comparer:
         if isinstance(answer, Interval) or isinstance(reference, Interval):
             return self._bracketed(answer, reference)
         return self.scalars(answer, reference)
+
+    def _residues(self, answer: Node, reference: Node) -> Comparison:
+        """`3 (mod 7)`: the modulus may be left out, but a stated one must agree."""
+        left, right = residue(answer) or (answer, None), residue(reference) or (reference, None)
+        if left[1] is not None and right[1] is not None and left[1] != right[1]:
+            return Comparison(False, "structure", "the moduli differ")
+        return self.compare(value_of(left[0]), value_of(right[0]))
 
     def scalars(self, answer: Node, reference: Node) -> Comparison:
         if _is_based(answer) or _is_based(reference):
