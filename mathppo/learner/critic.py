@@ -13,6 +13,7 @@ from torch import Tensor
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.learner import diagnostics, forward, models
+from mathppo.learner.experience import Experience
 from mathppo.learner.forward import Compute
 from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.optimization import CRITIC, Optimizers
@@ -63,6 +64,20 @@ class CriticFit:
             parts.append(stats)
         norms = self.optimizers.step([CRITIC])
         return None if norms is None else self.passes.ranks.add_stats(losses.add_stats(parts)) | norms
+
+    def step_on(self, minibatch: Experience) -> losses.Stats | None:
+        """Take one optimizer step towards the targets of an experience's rows, values clipped as the settings say."""
+        return self.step(minibatch.batch, minibatch.returns, minibatch.values, clip=self.settings.value_clip)
+
+    def further_epochs(self, experience: Experience, order: torch.Generator) -> int:
+        """Train the critic alone on an update's rollouts again; give the number of steps that were not taken.
+
+        Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 2: the value function bears more reuse of a sample
+        than the policy does.
+        """
+        epochs, num_parts = self.settings.critic_extra_epochs, self.settings.minibatches
+        indices = shuffled(experience.batch.num_rows, num_parts, order, epochs=epochs)
+        return sum(self.step_on(experience.rows(index)) is None for index in indices)
 
     def _values(self, rows: Batch) -> Float[Tensor, "B T"]:
         if not self.settings.shared_trunk:

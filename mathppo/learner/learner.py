@@ -98,14 +98,13 @@ class Learner:
         if not (skip_old and self.makes_own_view):
             logprobs, entropies = self.passes.run(lambda rows: self._logprobs(self.policy, rows), batch)
             old = view_policy(logprobs, entropies, batch, step=self.step, settings=self.settings)
-        critic, reference = self.critic, self.reference
+        critic, reference, ref_logprobs = self.critic, self.reference, None
         if critic is None:
             values, final_values = torch.zeros(batch.completion_mask.shape), torch.zeros_like(batch.outcome)
         else:
             values, final_values = self.passes.run(
                 lambda rows: forward.completion_values(critic, rows, compute=self.compute), batch
             )
-        ref_logprobs = None
         if reference is not None:
             ref_logprobs, _ = self.passes.run(lambda rows: self._logprobs(reference, rows), batch)
         return build_experience(
@@ -155,10 +154,10 @@ class Learner:
             stats, view = self._minibatch(experience.rows(index), is_first=is_first)
             parts.append(stats)
             seen += [(index[rows], part) for rows, part in view]
-            stopped_early = stats is not None and self._is_too_far(stats)
+            stopped_early = stats is not None and objective.is_too_far(stats, settings)
             if stopped_early:
                 break
-        num_skipped = parts.count(None) + self._extra_critic_epochs(experience, order)
+        num_skipped = parts.count(None) + (0 if self._fit is None else self._fit.further_epochs(experience, order))
         old = experience.old or put_together(seen, experience.values, self.passes.ranks)
         row = diagnostics.of_experience(experience, old, settings, kl_coef=self.kl_coef)
         self.step += 1
@@ -167,29 +166,10 @@ class Learner:
         lr = self.optimizers.lr
         return {**row, **diagnostics.of_update(done, num_skipped=num_skipped, stopped_early=stopped_early, lr=lr)}
 
-    def _is_too_far(self, stats: losses.Stats) -> bool:
-        limit = self.settings.target_kl
-        return limit is not None and "approx_kl" in stats and stats["approx_kl"].item() > limit
-
-    def _extra_critic_epochs(self, experience: Experience, order: torch.Generator) -> int:
-        """Train the critic alone on the same rollouts; give the number of steps that were not taken.
-
-        Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 2: the value function bears more reuse of a sample
-        than the policy does.
-        """
-        settings = self.settings
-        indices = shuffled(experience.batch.num_rows, settings.minibatches, order, epochs=settings.critic_extra_epochs)
-        return sum(self._critic_step(experience.rows(index)) is None for index in indices)
-
-    def _critic_step(self, minibatch: Experience) -> losses.Stats | None:
-        if self._fit is None:
-            return None
-        return self._fit.step(minibatch.batch, minibatch.returns, minibatch.values, clip=self.settings.value_clip)
-
     def _minibatch(self, minibatch: Experience, *, is_first: bool) -> tuple[losses.Stats | None, Seen]:
         """Take one optimizer step; no statistics where there was nothing to learn or the gradient was not finite."""
         if not self._trains_policy:
-            return self._critic_step(minibatch), []
+            return (None if self._fit is None else self._fit.step_on(minibatch)), []
         counts = self.count(minibatch.batch)
         if counts.num_tokens == 0:
             return None, []
@@ -282,14 +262,13 @@ class Learner:
 
         All ranks gather their shards; the first one writes.
         """
-        states = {name: adapters.plain_state(model) for name, model in self.models.items()}
+        folders = {
+            name: (checkpoint.Weights(model, adapters.plain_state(model)), *((tokenizer,) if name == POLICY else ()))
+            for name, model in self.models.items()
+        }
         tensors = self.optimizers.tensors()
         if self.passes.ranks.rank > 0:
             return
-        folders: dict[str, tuple[checkpoint.Saveable, ...]] = {
-            name: (checkpoint.Weights(model, states[name]),) for name, model in self.models.items()
-        }
-        folders[POLICY] = (*folders[POLICY], tokenizer)
         numbers = {"kl_coef": self.kl_coef, "skipped_in_a_row": float(self.optimizers.skipped_in_a_row)}
         checkpoint.save_checkpoint(
             path,

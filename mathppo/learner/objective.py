@@ -113,6 +113,12 @@ def policy_objective(
     return loss, stats
 
 
+def is_too_far(stats: losses.Stats, settings: LearnerSettings) -> bool:
+    """Tell whether a step met a policy further from its anchor than `target_kl`; critic-only steps never do."""
+    limit = settings.target_kl
+    return limit is not None and "approx_kl" in stats and stats["approx_kl"].item() > limit
+
+
 def next_kl_coef(
     kl_coef: float, observed: float | list[float] | None, settings: LearnerSettings, *, num_rollouts: int
 ) -> float:
