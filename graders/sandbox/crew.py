@@ -108,7 +108,8 @@ class Crew:
     waiting: deque[Chunk] = field(default_factory=deque)
     idle: deque[Worker] = field(default_factory=deque)
     busy: dict[Worker, Assignment] = field(default_factory=dict)
-    unborn: set[int] = field(default_factory=set)
+    unborn: dict[int, float] = field(default_factory=dict)
+    """Ordered from the zygote, by token, and the time by which they must be born."""
     unlocked: dict[Worker, float] = field(default_factory=dict)
     """Born but not yet locked down, and the time by which they must be."""
     ages: dict[Worker, int] = field(default_factory=dict)

@@ -190,16 +190,19 @@ class Dispatcher:
     def _hear_zygote(self, zygote: Zygote) -> None:
         heard = zygote.receive()
         if heard is None:
-            for work in self._in_hand():  # first of all, so that no job is forgotten if no zygote can be had
-                self._ledger.redo(work)
-            self._dying.clear()
-            self._roster.replace_zygote()
+            self._replace_zygote()
             return
         message, fds = heard
         if isinstance(message, Born):
             self._roster.welcome(message, fds)
         elif (work := self._dying.pop(message.token, None)) is not None:
             self._ledger.settle_death(work, work.worker.tasks_begun - 1, message.exit_code)
+
+    def _replace_zygote(self) -> None:
+        for work in self._in_hand():  # first of all, so that no job is forgotten if no zygote can be had
+            self._ledger.redo(work)
+        self._dying.clear()
+        self._roster.replace_zygote()
 
     def _hear_worker(self, worker: Worker) -> None:
         try:
@@ -250,6 +253,8 @@ class Dispatcher:
             crew.idle.append(worker)
 
     def _check_deadlines(self) -> None:
+        if self._roster.is_stalled:
+            self._replace_zygote()
         now = time.monotonic()
         for crew in self._crews:
             for worker in [worker for worker, limit in crew.unlocked.items() if now > limit]:
@@ -285,5 +290,5 @@ class Dispatcher:
     def _patience(self) -> float | None:
         """Seconds until the next deadline, or None."""
         moments = [work.deadline for crew in self._crews for work in crew.busy.values()]
-        moments += [limit for crew in self._crews for limit in crew.unlocked.values()]
+        moments += [limit for crew in self._crews for limit in (*crew.unlocked.values(), *crew.unborn.values())]
         return max(0.0, min(moments) - time.monotonic() + 1e-4) if moments else None

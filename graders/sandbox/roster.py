@@ -68,7 +68,7 @@ class Roster:
         for crew in self._crews:
             for _ in range(min(crew.missing, MAX_UNBORN - len(crew.unborn))):
                 token = next(self._tokens)
-                crew.unborn.add(token)
+                crew.unborn[token] = time.monotonic() + BIRTH_LIMIT_S
                 self._zygote.order(Fork(token, crew.role))
                 self._counts["forks"] += 1
 
@@ -76,7 +76,7 @@ class Roster:
         """Take in a worker that has just been forked and is locking itself down."""
         worker = Worker(born.token, born.pid, fds)
         crew = next(crew for crew in self._crews if born.token in crew.unborn)
-        crew.unborn.remove(born.token)
+        del crew.unborn[born.token]
         crew.unlocked[worker] = time.monotonic() + BIRTH_LIMIT_S
         self._by_token[born.token] = (crew, worker)
         self.selector.register(worker.results_fd, selectors.EVENT_READ, worker)
@@ -132,6 +132,12 @@ class Roster:
             self._count_bad_birth("its workers to start")
         self._bury(worker)
         self._zygote.order(End(worker.token))
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the zygote has left an order undone for too long, as one that hangs or is stopped does."""
+        now = time.monotonic()
+        return any(now > limit for crew in self._crews for limit in crew.unborn.values())
 
     def replace_zygote(self) -> None:
         """Bury a dead zygote and all its workers, and start another.

@@ -17,12 +17,12 @@ from graders.sandbox import syscalls
 from graders.sandbox.frames import Layer
 
 ALLOWED = (
-    "read", "futex_checked", "write_checked", "mmap_checked", "munmap", "mprotect_checked", "brk", "mremap", "madvise",
-    "clock_gettime", "getpid", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "readv",
-    "writev_checked", "lseek", "fstat", "close", "exit", "exit_group", "clock_getres", "clock_nanosleep", "nanosleep",
-    "getrandom", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "sched_yield", "sched_getaffinity",
-    "restart_syscall", "getrusage", "times", "rseq", "membarrier", "set_robust_list", "poll", "ppoll", "select",
-    "pselect6",
+    "read", "futex_checked", "write_checked", "mmap_checked", "munmap", "mprotect_checked", "brk", "mremap",
+    "madvise", "clock_gettime_checked", "getpid", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack",
+    "readv", "writev_checked", "lseek", "fstat", "close", "exit", "exit_group", "clock_getres_checked",
+    "clock_nanosleep_checked", "nanosleep", "getrandom", "gettid", "getppid", "getuid", "geteuid", "getgid",
+    "getegid", "sched_yield", "sched_getaffinity_checked", "restart_syscall", "getrusage", "times", "rseq",
+    "membarrier", "set_robust_list", "poll", "ppoll", "select", "pselect6",
 )  # fmt: skip
 REFUSED = (
     "open", "openat", "openat2", "stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2",
@@ -73,6 +73,10 @@ def _checks(name: str, writable_fds: Sequence[int]) -> list[Instruction]:
     allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EACCES)
     if name in ("mmap", "mprotect"):
         return [(_LOAD, 0, 0, _argument(2)), (_JUMP_ANY_BIT, 0, 1, _PROT_EXEC), refuse, allow]
+    if name.startswith("clock_"):  # numbers with the highest bit are the clocks of other processes
+        return [(_LOAD, 0, 0, _argument(0)), (_JUMP_AT_LEAST, 0, 1, 0x80000000), refuse, allow]
+    if name == "sched_getaffinity":  # of itself, not of any process by number
+        return [(_LOAD, 0, 0, _argument(0)), (_JUMP_EQUAL, 1, 0, 0), refuse, allow]
     if name == "futex":
         values, prefix = _FUTEX_COMMANDS, [(_LOAD, 0, 0, _argument(1)), (_AND, 0, 0, _FUTEX_COMMAND_MASK)]
     else:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderError, GraderPool, Verdict
+from graders.sandbox import roster
 
 PLUG_IN = """
 import time
@@ -132,6 +134,18 @@ def test_threads_and_event_loops_at_once(plug_in: Path) -> None:
         for thread in threads:
             thread.join()
     assert found == [right] * 18
+
+
+def test_a_zygote_that_hangs_is_replaced(plug_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roster, "BIRTH_LIMIT_S", 0.5)
+    with GraderPool(f"{plug_in}:Stranger") as pool:
+        assert pool.grade([("1", "1")])[0].correct
+        outer = pool._running()._roster._zygote.pid
+        inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        for pid in (*inner, outer):
+            os.kill(int(pid), signal.SIGSTOP)
+        assert all(verdict.correct for verdict in pool.grade([("1", "1")] * 100))
+        assert pool.counts["zygote_restarts"] == 1
 
 
 def test_closing_while_many_wait_ends_every_wait(plug_in: Path) -> None:

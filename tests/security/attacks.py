@@ -168,6 +168,53 @@ DESCRIPTORS_AND_SURROUNDINGS = {
     "ask_the_resolver": "hurt = socket.getaddrinfo('localhost', 80)",
 }
 
+SIDE_DOORS = {
+    "clock_of_victim": "hurt = ('seconds', time.clock_gettime((~victim << 3) | 2))",
+    "clock_of_parent": "hurt = ('seconds', time.clock_gettime((~os.getppid() << 3) | 2))",
+    "resolution_of_victims_clock": "hurt = ('clock', call(229, (~victim << 3) | 2, (ctypes.c_long * 2)()))",
+    "affinity_of_victim": "hurt = os.sched_getaffinity(victim)",
+    "affinity_of_parent": "hurt = os.sched_getaffinity(os.getppid())",
+    "priority_of_victim": "hurt = ('nice', os.getpriority(os.PRIO_PROCESS, victim))",
+    "scheduler_of_victim": "hurt = ('policy', os.sched_getscheduler(victim))",
+    "session_of_victim": "hurt = os.getsid(victim)",
+    "robust_list_of_victim": "b = (ctypes.c_long * 2)(); call(274, victim, ctypes.byref(b), ctypes.addressof(b) + 8); hurt = b[0]",  # noqa: E501
+    "limits_of_victim": "hurt = resource.prlimit(victim, resource.RLIMIT_NOFILE)",
+    "capabilities_of_victim": "d = (ctypes.c_uint * 6)(); call(125, struct.pack('Ii', 0x20080522, victim), d); hurt = ('caps', list(d))",  # noqa: E501
+    "write_memory": "b = ctypes.create_string_buffer(8); v = struct.pack('2Q', ctypes.addressof(b), 8)\nhurt = call(311, os.getpid(), v, 1, v, 1, 0)",  # noqa: E501
+    "take_a_descriptor": "hurt = ('fd', call(438, os.pidfd_open(victim), 0, 0))",
+    "clone_with_files": "p = call(56, 0x400 | 17, 0, 0, 0, 0)\nif p == 0: os._exit(0)\nhurt = ('clone', p)",
+    "futex_of_old": "call(202, ctypes.addressof(ctypes.c_int(0)), 6, 0, 0); hurt = 'locked, with priority inheritance'",
+    "futex_waitv": "call(449, struct.pack('QQII', 1, id(None), 2, 0), 1, 0, 0, 0); hurt = 'waited'",
+    "protection_keys": "hurt = ('key', call(330, 0, 0))",
+    "pkey_mprotect": "m = mmap.mmap(-1, 4096); call(329, ctypes.addressof(ctypes.c_char.from_buffer(m)), 4096, 7, -1); hurt = 'executable'",  # noqa: E501
+    "memory_policy": "hurt = ('policy', call(238, 0, 0, 0))",
+    "sendfile": "r, w = os.pipe(); hurt = ('sent', call(40, w, os.open(secret, 0), 0, 4))",
+    "tee": "a, b = os.pipe(); c, d = os.pipe(); os.write(b, b'x'); hurt = ('copied', call(276, a, d, 1, 0))",
+    "vmsplice": "r, w = os.pipe(); v = struct.pack('2Q', id(None), 8); hurt = ('mapped', call(278, w, v, 1, 0))",
+    "write_at": "hurt = ('written', os.pwritev(3, [b'x'], 0))",
+    "poke_descriptors_by_high_bits": "hurt = [fd for fd in (0, 3) if call(1, fd | 1 << 32, b'x', 1)]",
+    "executable_by_high_bits": "hurt = ('mapped', call(9, 0, 4096, 7 | 1 << 32, 0x22, -1, 0))",
+    "executable_shared": "hurt = ('mapped', call(9, 0, 4096, 4, 0x21, -1, 0))",
+    "callback_code": "f = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 42); call(10, ctypes.cast(f, ctypes.c_void_p).value & ~4095, 4096, 7); hurt = f()",  # noqa: E501
+    "old_kernel_gate": "g = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_int)\nt = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value & ~4095\nc = ctypes.string_at(t, 1 << 19); i = c.find(b'\\xcd\\x80')\nhurt = ('ran', g(t + i)(b'/', 0)) if i >= 0 else None",  # noqa: E501
+    "mount_by_new_calls": "hurt = ('fd', call(430, b'tmpfs', 0))",
+    "open_tree": "hurt = ('fd', call(428, -100, b'/', 0))",
+    "fanotify": "hurt = ('fd', call(300, 0, 0))",
+    "quota": "hurt = call(179, 0x80000700, 0, 0, 0) == 0",
+    "swap": "hurt = ('on', call(167, b'/dev/null', 0))",
+    "clock_set": "time.clock_settime(time.CLOCK_REALTIME, time.time()); hurt = 'set'",
+    "adjust_clock": "hurt = ('state', call(159, (ctypes.c_char * 208)()))",
+    "kernel_module": "hurt = call(175, b'', 0, b'') == 0",
+    "load_by_memfd": "f = os.memfd_create('m', 2); hurt = ('sealed', call(72, f, 1033, 1))",
+    "landlock_rule": "hurt = ('fd', call(444, struct.pack('Q', 1), 8, 0))",
+    "second_filter": "p = struct.pack('HBBI', 6, 0, 0, 0x7FFF0000); b = ctypes.create_string_buffer(p); call(317, 1, 0, struct.pack('HxxxxxxP', 1, ctypes.addressof(b))); hurt = 'installed'",  # noqa: E501
+    "notified_filter": "hurt = ('fd', call(317, 1, 8, 0))",
+    "core_dump": "resource.setrlimit(resource.RLIMIT_CORE, (1, 1)); os.abort(); hurt = 'dumped'",
+    "fork_bomb": "for _ in range(20):\n    p = os.fork()\n    if p == 0: os._exit(0)\nhurt = 20",
+    "mapping_bomb": "m = [mmap.mmap(-1, 64 << 20, mmap.MAP_SHARED) for _ in range(40)]; hurt = len(m)",
+    "sleep_on_anothers_clock": "hurt = call(230, (~victim << 3) | 2, 0, struct.pack('2q', 0, 1), 0) == 0",
+}
+
 ATTACKS: dict[str, str] = {
     **NETWORK,
     **FILES,
@@ -175,4 +222,5 @@ ATTACKS: dict[str, str] = {
     **SIGNALS_AND_MEMORY,
     **KERNEL,
     **DESCRIPTORS_AND_SURROUNDINGS,
+    **SIDE_DOORS,
 }

@@ -90,3 +90,13 @@ def test_every_name_has_a_number_on_x86_64_and_fits_a_jump() -> None:
         program = seccomp.program(machine, WRITABLE)
         assert len(program) < 4096
         assert all(0 <= jump < 256 for _, if_true, if_false, _ in program for jump in (if_true, if_false))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_clocks_and_processors_of_other_processes_are_refused(machine: str) -> None:
+    for name in ("clock_gettime", "clock_getres", "clock_nanosleep"):
+        number = NUMBERS[machine][name]
+        assert all(decide(machine, number, clock) == ALLOW for clock in range(12))
+        assert all(decide(machine, number, ((~pid << 3) | 2) & 0xFFFFFFFF) == REFUSE for pid in (1, 77, 4_000_000))
+    number = NUMBERS[machine]["sched_getaffinity"]
+    assert [pid for pid in range(100) if decide(machine, number, pid) == ALLOW] == [0]
