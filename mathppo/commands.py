@@ -97,6 +97,8 @@ def _generate(options: argparse.Namespace) -> int:
 def _grade(options: argparse.Namespace) -> int:
     config = _configured(options)
     rollouts = store.read_artefact(options.rollouts, store.ROLLOUTS)
+    if not rollouts:
+        raise BadArtefact(f"{options.rollouts}: expected at least one rollout, found none; redo its stage")
     problems = store.read_artefact(options.problems, store.PROBLEMS)
     made_from = store.fingerprint(
         rollouts=store.read_header(options.rollouts, store.ROLLOUTS).sha256,
@@ -116,6 +118,7 @@ def _learn(options: argparse.Namespace) -> int:
     config, reporter = _configured(options), Reporter()
     if (options.out / checkpoint.HEADER).is_file():
         raise BadArtefact(f"{options.out}: expected no checkpoint yet, found one; choose another --out")
+    store.check_free(options.out)
     with join() as ranks:
         return _learn_on(ranks, options, config, reporter)
 

@@ -333,6 +333,16 @@ def read_log(path: Path, kind: Kind[T]) -> Iterator[T]:
                 ) from None
 
 
+def check_free(path: Path) -> None:
+    """See that nothing stands where a folder is to be written, which would be replaced.
+
+    Raises:
+        BadArtefact: a file, or a folder with something in it.
+    """
+    if any(path.iterdir()) if path.is_dir() else path.exists() or path.is_symlink():
+        raise BadArtefact(f"{path}: expected nothing or an empty folder, found something else; choose another output")
+
+
 @contextmanager
 def claim(folder: Path) -> Iterator[None]:
     """Keep every other process that claims a folder out of it; the claim ends with the process, however it ends.

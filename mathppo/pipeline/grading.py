@@ -15,6 +15,7 @@ from mathppo.errors import BadInput, StageFailed
 from mathppo.evaluate.outcomes import Outcome
 from mathppo.evaluate.samples import GRADED_SAMPLES, GradedSample, GraderIdentity, Sample, graded_key
 from mathppo.pipeline.run_directory import versions
+from mathppo.pipeline.stages import DETAIL_SHOWN
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import own_turn
 from mathppo.records import FinishReason, Problem
@@ -86,7 +87,7 @@ def grade_samples(
     if len(errors) > settings.max_error_share * len(graded):
         raise StageFailed(
             f"{log}: the grader itself failed on {len(errors)} of {len(graded)} samples, more than "
-            f"grader.max_error_share={settings.max_error_share:g} allows; first: {errors[0].detail}"
+            f"grader.max_error_share={settings.max_error_share:g} allows; first: {errors[0].detail[:DETAIL_SHOWN]}"
         )
     return graded
 

@@ -28,6 +28,9 @@ SAMPLED_AT_ONCE = 1024
 GRADED_TOGETHER = 64
 """Rollouts that go to the grader's processes in one message."""
 
+DETAIL_SHOWN = 300
+"""Characters of a failing grader's own words in a message."""
+
 GRADED_AT_ONCE = 4096
 """Rollouts between two writes of the grade stage: what a kill may cost."""
 
@@ -222,7 +225,7 @@ def _grader_failure(scored: Sequence[ScoredRollout], max_error_share: float) -> 
         return ""
     return (
         f"the grader itself failed on {len(errors)} of {len(scored)} rollouts, more than grader.max_error_share="
-        f"{max_error_share:g} allows; first: {errors[0].detail}"
+        f"{max_error_share:g} allows; first: {errors[0].detail[:DETAIL_SHOWN]}"
     )
 
 

@@ -6,13 +6,17 @@ teacher that slips in a share of them leaves a policy that computes well and has
 Touches: checkpoint folders, through `learner.checkpoint`.
 """
 
+import os
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from mathppo import store
 from mathppo.config import Config
-from mathppo.errors import BadInput
+from mathppo.errors import BadCheckpoint, BadInput
 from mathppo.learner import checkpoint, models
 from mathppo.learner.warmstart import Example, learning_rate, make_optimizer, supervised_step
 from mathppo.problems import demonstrate
@@ -21,28 +25,69 @@ from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer, e
 from mathppo.records import Problem
 from mathppo.seeds import derive_seed
 
+ORIGIN = "origin"
+"""Folder of a warm start's checkpoint that says what it was made from."""
+
 
 def warmstart(config: Config, problems: Sequence[Problem], out: Path, reporter: Reporter) -> None:
     """Write a checkpoint of step 0 at `out`: `model.path` as it is, or a new model taught `warmstart.steps` steps.
 
     A killed run goes on from the last of its states, at most `warmstart.checkpoint_every` steps back, to the same
     weights.
+
+    Raises:
+        BadArtefact: something else stands at `out` or where its states go.
+        BadCheckpoint: a checkpoint or state there is damaged, or was made from other problems or settings.
+        BadInput: a problem without a derivation, or one that the tokenizer cannot encode.
     """
-    if (out / checkpoint.HEADER).is_file():
+    origin = _origin_of(config, problems)
+    if _is_there(out, origin):
         checkpoint.verify_checkpoint(out)
         return
     if config.model.path:
         folder = checkpoint.policy_folder(Path(config.model.path))
         parts = (models.load_policy(folder), models.load_tokenizer(folder))
-        checkpoint.save_checkpoint(out, step=0, folders={"policy": parts}, optimizers={})
+        checkpoint.save_checkpoint(out, step=0, folders={"policy": parts, ORIGIN: (origin,)}, optimizers={})
         return
     state = out.with_name(f"{out.name}.partial")
-    teach(
-        config, problems, start=state if (state / checkpoint.HEADER).is_file() else None, out=state, reporter=reporter
-    )
-    policy, tokenizer = models.load_policy(state / "policy"), models.load_tokenizer(state / "policy")
-    checkpoint.save_checkpoint(out, step=0, folders={"policy": (policy, tokenizer)}, optimizers={})
+    teach(config, problems, start=state if _is_there(state, origin) else None, out=state, reporter=reporter)
+    parts = models.load_policy(state / "policy"), models.load_tokenizer(state / "policy")
+    checkpoint.save_checkpoint(out, step=0, folders={"policy": parts, ORIGIN: (origin,)}, optimizers={})
     store.remove_folder(state)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a warm start was made from, kept with it; an empty text where a checkpoint does not say.
+
+    Args:
+        made_from: fingerprint of problems and settings.
+    """
+
+    made_from: str
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> None:
+        store.write_file(Path(save_directory) / "made_from", self.made_from)
+
+
+def _origin_of(config: Config, problems: Sequence[Problem]) -> Origin:
+    settings = msgspec.structs.replace(config.warmstart, checkpoint_every=1)  # which changes no weight
+    template, seed = config.problems.template, config.run.seed
+    made_from = {"settings": settings, "model": config.model, "template": template, "seed": seed}
+    return Origin(store.fingerprint(stage="warmstart", problems=list(problems), **made_from))
+
+
+def _is_there(folder: Path, origin: Origin) -> bool:
+    """Tell whether a checkpoint of this origin is there; a folder of anything else is refused, not replaced."""
+    if not (folder / checkpoint.HEADER).is_file():
+        store.check_free(folder)
+        return False
+    file = folder / ORIGIN / "made_from"
+    if file.is_file() and file.read_text() != origin.made_from:
+        raise BadCheckpoint(
+            f"{folder}: was made from other problems or settings; delete it, or choose another output folder"
+        )
+    return True
 
 
 def teach(config: Config, problems: Sequence[Problem], *, start: Path | None, out: Path, reporter: Reporter) -> None:
@@ -66,7 +111,7 @@ def teach(config: Config, problems: Sequence[Problem], *, start: Path | None, ou
             advance(1, loss=loss)
             if step % settings.checkpoint_every == 0 or step == settings.steps:
                 tensors = checkpoint.optimizer_tensors("policy", dict(policy.named_parameters()), optimizer)
-                folders = {"policy": (policy, tokenizer)}
+                folders = {"policy": (policy, tokenizer), ORIGIN: (_origin_of(config, problems),)}
                 checkpoint.save_checkpoint(out, step=step, folders=folders, optimizers=tensors)
 
 

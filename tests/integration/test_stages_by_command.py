@@ -1,6 +1,7 @@
 """Each stage as a command on the artefact of the one before, and every mistake as one line and exit code 2."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,54 @@ def test_a_mistake_that_would_matter_late_does_not_take_the_run_directory(
     assert run("train", "--run-dir", tmp_path / "run", *SETTINGS, setting) == 2
     assert message in capsys.readouterr().err
     check_run(RunDirectory(tmp_path / "run"), tiny_config())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "warmstart --problems {at}/problems/train --out {out}",
+        "learn --checkpoint {at}/warm --scored {at}/scored --out {out}",
+        "generate --checkpoint {at}/warm --problems {at}/problems/train --out {out}",
+        "grade --rollouts {at}/rollouts --problems {at}/problems/train --out {out}",
+    ],
+)
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_nothing_of_another_kind_is_replaced(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, is_folder: bool
+) -> None:
+    out = tmp_path / "out"
+    kept = out / "thesis.tex" if is_folder else out
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("years of work")
+    arguments = [part.format(at=made, out=out) for part in command.split()]
+    assert run(arguments[0], *SETTINGS, *arguments[1:]) == 2
+    assert str(out) in capsys.readouterr().err
+    assert kept.read_text() == "years of work"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("is_unfinished", [True, False])
+def test_a_warm_start_of_other_settings_is_not_taken_for_this_one(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_unfinished: bool
+) -> None:
+    shutil.copytree(made / "warm", tmp_path / ("warm.partial" if is_unfinished else "warm"))
+    given = ("warmstart", "--problems", made / "problems" / "train", "--out", tmp_path / "warm", *SETTINGS)
+    assert run(*given, "--run.seed=9") == 2
+    assert "was made from other problems or settings; delete it, or choose another" in capsys.readouterr().err
+
+
+def test_a_graders_own_words_are_shown_in_one_line_that_no_terminal_obeys(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ("class Loud:", '    name = "loud"', "    def grade(self, completion, reference, *, question=None):")
+    raising = '        raise ValueError("a\\n\\x1b[31mb" * 1000)'
+    (tmp_path / "loud.py").write_text("\n".join([*lines, raising, "GRADER = Loud()", ""]))
+    given = ("--rollouts", made / "rollouts", "--problems", made / "problems" / "train", "--out", tmp_path / "scored")
+    assert run("grade", *given, *SETTINGS, f"--grader.name={tmp_path}/loud.py:GRADER") == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "the grader itself failed on 8 of 8 rollouts" in line
+    assert line.isprintable()
+    assert len(line) < 800
 
 
 def test_a_prompt_that_does_not_fit_the_context_is_named(
