@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import msgspec
 
+from graders.equivalence import compare
 from graders.equivalence.numeric import float_value
 from graders.equivalence.quantities import with_letter_unit
 from graders.equivalence.structure import WITHIN
@@ -36,6 +37,11 @@ class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: str
     failure: Status | None
     detail: str
+
+
+class _Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    low: str | int | float = msgspec.field(name="from")
+    high: str | int | float = msgspec.field(name="to")
 
 
 _NO_ANSWER = {
@@ -100,21 +106,26 @@ def read_reference(reference: str) -> tuple[Node, ...]:
         raise BadReference(f"reference: expected at most {MAX_REFERENCE_CHARS} characters, got {len(reference)}")
     stated = _stated_range(reference)
     if stated is not None:
-        return (Apply(WITHIN, (_read_end(stated[0]), _read_end(stated[1]))),)
+        return (stated,)
     return tuple(_read_form(form) for form in accepted_forms(reference))
 
 
-def _stated_range(reference: str) -> tuple[str, str] | None:
+def _stated_range(reference: str) -> Node | None:
+    """The range that a JSON object states; None where the reference is no JSON object."""
     text = reference.strip()
     if not text.startswith('{"'):
         return None
     try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    if set(found) != {"from", "to"} or not all(isinstance(end, (str, int, float)) for end in found.values()):
-        return None
-    return str(found["from"]), str(found["to"])
+        ends = msgspec.json.decode(text, type=_Range)
+    except msgspec.MsgspecError as error:
+        raise BadReference(
+            f'reference {text[:80]!r}: expected {{"from": ..., "to": ...}}, got an object of another kind: {error}'
+        ) from error
+    low, high = _read_end(str(ends.low)), _read_end(str(ends.high))
+    node = Apply(WITHIN, (low, high))
+    if not (compare(low, node).equal and compare(high, node).equal):
+        raise BadReference(f"reference {text[:80]!r}: expected a range from a value to one no smaller in its unit")
+    return node
 
 
 def _read_end(text: str) -> Node:

@@ -15,12 +15,17 @@ _PARAMETERS = frozenset("klmn")
 
 def with_same_names(answer: Node, reference: Node) -> tuple[Node, Node] | None:
     """The two nodes with names brought together; None where that changes nothing."""
-    return (
-        _vectors(answer, reference)
-        or _integration_constants(answer, reference)
-        or _parameters(answer, reference)
-        or _arguments(answer, reference)
-    )
+    left, right = names(answer), names(reference)
+    if not left and not right:
+        return None
+    found = _vectors(answer, reference) if (left | right) & _AXES.keys() else None
+    if found is None and left & _CONSTANTS and right & _CONSTANTS:
+        found = _integration_constants(answer, reference)
+    if found is None and left & _PARAMETERS and right & _PARAMETERS:
+        found = _parameters(answer, reference)
+    if found is None and isinstance(answer, Relation) and isinstance(reference, Relation):
+        found = _arguments(answer, reference)
+    return found
 
 
 def _vectors(answer: Node, reference: Node) -> tuple[Node, Node] | None:
