@@ -1,5 +1,6 @@
 """Whole runs with the learner's less usual settings: to the end, and on from a checkpoint to the same bits."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,11 @@ CASES = {
         ("learner.micro_batch_tokens", "128"),
         ("learner.activation_checkpointing", "true"),
     ),
+    "factors of low rank": (
+        ("learner.lora_rank", "2"),
+        ("learner.lr", "3e-3"),
+        ("learner.critic_extra_epochs", "1"),
+    ),
 }
 
 
@@ -58,6 +64,8 @@ class Interrupting(Silent):
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_ends_and_a_resumed_one_ends_the_same(name: str, tmp_path: Path) -> None:
     config = tiny_config(*CASES[name])
+    if config.learner.lora_rank and not importlib.util.find_spec("peft"):
+        pytest.skip("needs the package peft")
     straight = train(config, tmp_path / "straight", SILENT)
     resumed = RunDirectory(tmp_path / "resumed")
     with pytest.raises(KeyboardInterrupt):

@@ -86,6 +86,22 @@ def test_an_experience_is_summed_up_over_its_trained_tokens() -> None:
     check(row)
 
 
+def test_capped_weights_are_counted_as_they_were_made() -> None:
+    learner = tiny_learner(importance="sequence", importance_cap=1.5)
+    batch = collate(tiny_rollouts(8), pad_id=0)
+    experience = learner.experience(replace(batch, behaviour_logprobs=-3.0 * batch.completion_mask))
+    assert experience.old is not None
+    row = diagnostics.of_experience(experience, experience.old, learner.settings, kl_coef=0.0)
+    capped = []
+    for old, behaviour, mask in zip(
+        experience.old.logprobs, experience.batch.behaviour_logprobs, experience.batch.loss_mask, strict=True
+    ):
+        ratio = math.exp(math.fsum((old - behaviour)[mask].tolist()))
+        capped += [float(ratio > 1.5)] * int(mask.sum())
+    assert 0 < oracles.mean(capped) < 1
+    assert row["importance_weight_capped_share"] == pytest.approx(oracles.mean(capped))
+
+
 @given(st.lists(st.lists(st.floats(-9, 9, width=32), min_size=0, max_size=25), min_size=1, max_size=4))
 def test_means_by_position_are_those_of_tenths(rows: list[list[float]]) -> None:
     width = max(max(map(len, rows)), 1)
