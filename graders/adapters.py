@@ -14,6 +14,7 @@ Touches: nothing but the pool, or the function, that it is given.
 
 import asyncio
 import inspect
+import json
 import math
 import numbers
 import sys
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from graders.errors import BadGrader
+from graders.errors import BadGrader, BadInput
 from graders.grader import Grader, attribute
 from graders.sandbox.pool import GraderPool
 from graders.verdict import Status, Verdict
@@ -49,10 +50,10 @@ def to_trl(
     def graders_reward(
         prompts: Sequence[Any], completions: Sequence[Any], log_metric: Callable | None = None, **columns: Any
     ) -> list[float | None]:
-        asked = [_text_of(prompt) for prompt in prompts] if question is None else columns[question]
+        asked = [_text_of(prompt) for prompt in prompts] if question is None else _column(columns, question)
         items = [
-            (_text_of(completion), str(answer), asked_one)
-            for completion, answer, asked_one in zip(completions, columns[reference], asked, strict=True)
+            (_text_of(completion), _reference_of(answer), asked_one)
+            for completion, answer, asked_one in zip(completions, _column(columns, reference), asked, strict=True)
         ]
         verdicts = pool.grade(items)
         if log_metric is not None:
@@ -70,7 +71,7 @@ def to_verl(pool: GraderPool) -> Callable[..., dict[str, Any]]:
         data_source: str, solution_str: str, ground_truth: Any, extra_info: dict | None = None, **kwargs: Any
     ) -> dict[str, Any]:
         asked = (extra_info or {}).get("question")
-        verdict = pool.grade([(solution_str, str(ground_truth), asked)])[0]
+        verdict = pool.grade([(solution_str, _reference_of(ground_truth), asked)])[0]
         reward = reward_of(verdict)
         return {
             "score": math.nan if reward is None else reward,
@@ -228,6 +229,21 @@ def _function(spec: str) -> Callable[..., Any]:
     if not callable(found):
         raise BadGrader(f"reward function {spec!r}: expected a function, got {type(found).__name__}")
     return found
+
+
+def _column(columns: dict[str, Any], name: str) -> Sequence[Any]:
+    if name not in columns:
+        raise BadInput(
+            f"reward function: expected the data set's column {name!r}, got {sorted(columns)}; name it in to_trl()"
+        )
+    return columns[name]
+
+
+def _reference_of(given: Any) -> str:
+    """Give a reference as text; a list or array of accepted answers becomes the JSON list that graders read."""
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    return json.dumps([str(answer) for answer in given]) if isinstance(given, list | tuple) else str(given)
 
 
 def _text_of(message: Any) -> str:

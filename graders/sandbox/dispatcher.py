@@ -24,7 +24,7 @@ from graders.sandbox.ledger import Ledger
 from graders.sandbox.process import Worker, Zygote
 from graders.sandbox.roster import Roster
 
-STARVED_SHARE = 0.5
+STARVED_SHARE = 0.6
 """Of its time limit: a worker that waited for a processor for longer is given that time back."""
 MAX_WAITS = 8
 """For how many time limits, at most, a worker may wait for a processor before it is given up."""

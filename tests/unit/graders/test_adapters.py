@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from graders import BadGrader, GraderPool, Status, UnknownGrader
+from graders import BadGrader, BadInput, GraderPool, Status, UnknownGrader
 from graders.adapters import as_reward, from_openrlhf, from_trl, from_verl, to_openrlhf, to_trl, to_verl
 
 FAILING = """
@@ -167,3 +167,17 @@ def test_adapters_work_from_threads_and_event_loops(pool: GraderPool) -> None:
         return await asyncio.to_thread(to_verl(pool), "source", "4", "4")
 
     assert asyncio.run(score())["score"] == 1.0
+
+
+def test_a_missing_column_is_named(pool: GraderPool) -> None:
+    with pytest.raises(BadInput, match=r"expected the data set's column 'solution', got"):
+        to_trl(pool)(prompts=["p"], completions=["4"], completion_ids=[[1]], answer=["4"])
+
+
+@pytest.mark.parametrize("accepted", [["1/2", "0.5"], ("1/2", "0.5"), torch.tensor([2, 4]), [2, 4]])
+def test_several_accepted_answers_reach_the_grader_as_the_list_it_reads(accepted: Any) -> None:
+    completion = "\\boxed{0.5}" if "0.5" in list(accepted) else "\\boxed{4}"
+    with GraderPool("math", num_workers=1) as math_pool:
+        assert to_verl(math_pool)("set", completion, accepted)["score"] == 1.0
+        assert to_verl(math_pool)("set", "\\boxed{7}", accepted)["score"] == 0.0
+        assert to_trl(math_pool)(prompts=["p"], completions=[completion], solution=[accepted]) == [1.0]

@@ -1,0 +1,263 @@
+"""Fuzz the extractor, the parser and the judge: no input may raise, crash or run over the time limit of an answer.
+
+    python scripts/fuzz_graders.py [--inputs N] [--seconds S] [--seed K] [--engine mutate|coverage] [--json]
+
+`mutate` breaks, splices and nests the labelled cases and needs nothing; the same seed gives the same inputs.
+`coverage` lets libFuzzer, by the package atheris, search for inputs that reach new code. Both stop at either budget.
+Exit code 0 if all inputs got a verdict, 1 if not: each failure is printed with the input that repeats it.
+
+Touches: stdout, a scratch directory, the resource limits and timer of its own process.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+CASES = ROOT / "data" / "grading" / "cases.jsonl"
+LIMIT_S = 2.0
+"""The pool's own limit for one answer."""
+MEMORY_BYTES = 4 << 30
+MAX_CHARS = 4096
+MAX_SHOWN = 20
+PIECES = (
+    *(
+        "\\boxed{",
+        "\\frac{",
+        "\\sqrt[",
+        "\\begin{pmatrix}",
+        "\\left(",
+        "\\text{",
+        "\\sum_{k=1}^{",
+        "\\mathbb{",
+        "}{",
+        "}",
+    ),
+    *("\\pi", "\\infty", "\\cup", "\\pm", "\\le", "\\in", "\\%", "\\circ", "\\cdot", "\\times", "\\ldots", "\\\\", "&"),
+    *(
+        "^",
+        "_",
+        "!",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "|",
+        ",",
+        ";",
+        ":",
+        "=",
+        "<",
+        "+",
+        "-",
+        "*",
+        "/",
+        "$",
+        "#### ",
+        "**",
+        "\n",
+    ),
+    *(
+        "9^9^9^9",
+        "10^{10^{10}}",
+        "(10^9)!",
+        "0",
+        "1e400",
+        "-0.0",
+        "1/0",
+        "x",
+        "xyz",
+        "i",
+        "e",
+        "2025",
+        "3 1/2",
+        "mod 7",
+    ),
+    *("The answer is ", "or", "and", " cm^2", " degrees", "(A) ", "twenty-one ", "\x00", "\u202e", "\u0661", "\u2212"),
+    *("\ud800", "\u00bd", "\u221a", "\ufe0f", "\U0001d7d8", "\u00b2", "\\u0041", "%s", "{0}", "\r\n", "\t", "\u2028"),
+)
+
+
+class OverLimitError(BaseException):
+    """An input took longer than an answer may; not an Exception, lest it be swallowed."""
+
+
+@dataclass
+class Tally:
+    """What became of the inputs."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    slowest_s: float = 0.0
+    begin: float = field(default_factory=time.monotonic)
+
+    @property
+    def num_inputs(self) -> int:
+        return self.statuses.total()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--engine", choices=["mutate", "coverage"], default="mutate")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    tally = Tally()
+
+    def report() -> None:
+        seconds = time.monotonic() - tally.begin
+        found = {
+            "engine": options.engine, "seed": options.seed, "inputs": tally.num_inputs, "seconds": round(seconds, 1),
+            "inputs_per_s": round(tally.num_inputs / max(seconds, 1e-9)), "slowest_s": round(tally.slowest_s, 3),
+            "statuses": dict(tally.statuses), "failures": tally.failures,
+        }  # fmt: skip
+        print(json.dumps(found) if options.json else "\n".join(f"{key:14} {value}" for key, value in found.items()))
+
+    if options.engine == "mutate":
+        mutate(tally, options.inputs, options.seconds, options.seed)
+        report()
+    else:
+        cover(tally, options.inputs, options.seconds, options.seed, report)
+    return 1 if tally.failures else 0
+
+
+def target(tally: Tally) -> Any:
+    """Give the function that reads and judges one input as a worker would, and tallies what came of it."""
+    from graders.builtin.choice import ChoiceGrader
+    from graders.builtin.equation import EquationGrader
+    from graders.builtin.math import MathGrader
+    from graders.builtin.numeric import NumericGrader
+    from graders.errors import BadReference
+    from graders.sandbox.limits import INT_DIGITS_LIMIT, RECURSION_LIMIT
+
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    sys.set_int_max_str_digits(INT_DIGITS_LIMIT)
+    signal.signal(signal.SIGALRM, _over_limit)
+    others = [(NumericGrader(), "42.5"), (ChoiceGrader(), "B"), (EquationGrader(), "x^2 - 5x + 6 = 0")]
+    math = MathGrader()
+
+    def try_one(completion: str, reference: str, number: int) -> None:
+        grader: Any = math
+        if number % 8 < len(others):
+            grader, reference = others[number % 8]
+        begin = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        try:
+            question = reference if number % 7 == 0 else None
+            reading = grader.read(completion, question=question)
+            sent = msgspec.msgpack.decode(msgspec.msgpack.encode(reading), type=type(reading))
+            outcome = grader.judge(sent, reference, question=question).status.value
+        except BadReference:
+            outcome = "bad reference"
+        except (Exception, OverLimitError) as error:  # noqa: BLE001  this is what is looked for
+            outcome = "failure"
+            if len(tally.failures) < MAX_SHOWN:
+                said = f"{type(error).__name__}: {error}"[:300]
+                entry = {"grader": grader.name, "error": said, "completion": completion, "reference": reference}
+                tally.failures.append(entry)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        tally.statuses[outcome] += 1
+        tally.slowest_s = max(tally.slowest_s, time.perf_counter() - begin)
+
+    return try_one
+
+
+def mutate(tally: Tally, max_inputs: int, max_seconds: float, seed: int) -> None:
+    """Try inputs bred from the labelled cases."""
+    chance = random.Random(seed)
+    try_one = target(tally)
+    cases = seeds()
+    for number in range(max_inputs):
+        if time.monotonic() - tally.begin > max_seconds:
+            return
+        completion, reference = chance.choice(cases)
+        completion = broken(chance, completion, cases)
+        if chance.random() < 0.2:
+            reference = broken(chance, reference, cases)
+        try_one(completion.encode("utf-8", "replace").decode(), reference.encode("utf-8", "replace").decode(), number)
+
+
+def broken(chance: random.Random, text: str, cases: list[tuple[str, str]]) -> str:
+    """Give a text with a few injuries."""
+    for _ in range(chance.choice((1, 1, 2, 3, 6))):
+        here, there = sorted((chance.randint(0, len(text)), chance.randint(0, len(text))))
+        match chance.randrange(7):
+            case 0:
+                text = text[:here] + chance.choice(PIECES) + text[here:]
+            case 1:
+                text = text[:here] + text[min(there, here + 8) :]
+            case 2:
+                text = text[:here] + chance.choice(cases)[chance.randrange(2)][: chance.randint(1, 60)] + text[there:]
+            case 3:
+                text = text[:here] + text[here:there] * chance.choice((2, 3, 9)) + text[there:]
+            case 4:
+                opening, closing = chance.choice(("()", "{}", "[]", "||", ("\\frac{1}{", "}"), ("\\sqrt{", "}")))
+                depth = chance.choice((1, 2, 8, 70))
+                text = text[:here] + opening * depth + text[here:there] + closing * depth + text[there:]
+            case 5:
+                text = (
+                    text[:here] + chr(chance.choice((chance.randint(0, 127), chance.randint(0, 0xFFFF)))) + text[there:]
+                )
+            case _:
+                text = "\\boxed{" + text[here:there] + "}"
+        text = text[:MAX_CHARS]
+    return text
+
+
+def seeds() -> list[tuple[str, str]]:
+    """Give (completion, reference) of every labelled case."""
+    rows = [json.loads(line) for line in CASES.read_text("utf-8").splitlines()]
+    return [(row["response"], row["gold"]) for row in rows]
+
+
+def cover(tally: Tally, max_inputs: int, max_seconds: float, seed: int, report: Callable) -> None:
+    """Let libFuzzer search, which does not come back; a record separator parts completion and reference."""
+    atheris: Any = importlib.import_module("atheris")
+    with atheris.instrument_imports(include=["graders"]):
+        try_one = target(tally)
+    tally.begin = time.monotonic()
+
+    def try_bytes(given: bytes) -> None:
+        completion, _, reference = given.decode("utf-8", "replace").rpartition("\x1e")
+        try_one(completion, reference or "42", len(given))
+        is_over = tally.num_inputs >= max_inputs or time.monotonic() - tally.begin > max_seconds
+        if is_over or tally.failures:
+            report()
+            sys.stdout.flush()
+            os._exit(1 if tally.failures else 0)
+
+    with tempfile.TemporaryDirectory() as corpus:
+        for number, (completion, reference) in enumerate(seeds()):
+            (Path(corpus) / f"{number:05d}").write_text(f"{completion}\x1e{reference}", "utf-8")
+        settings = [f"-seed={seed or 1}", f"-max_len={MAX_CHARS}", "-verbosity=0"]
+        atheris.Setup([sys.argv[0], *settings, corpus], try_bytes)
+        atheris.Fuzz()
+
+
+def _over_limit(number: int, frame: object) -> None:
+    raise OverLimitError(f"not done within {LIMIT_S} s")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
