@@ -80,6 +80,8 @@ def test_folders_are_plain_and_say_the_same(tmp_path: Path, shared_trunk: bool) 
     for name in ("policy", "critic"):
         plain = {key for key, _ in tiny_learner().models[name].named_parameters()}
         assert load_file(path / name / "model.safetensors").keys() == plain
+    # What an engine of its own is handed: every name of a plain policy, the tied head's too.
+    assert adapters.plain_state(learner.policy).keys() == tiny_learner().policy.state_dict().keys()
     policy, critic = models.load_policy(path / "policy"), models.load_critic(path / "critic")
     others = Learner(policy, critic, None, LearnerSettings(), temperature=1.0).experience(batch)
     own = learner.experience(batch)
