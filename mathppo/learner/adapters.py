@@ -56,9 +56,7 @@ def adapt(model: PreTrainedModel, settings: LearnerSettings, *, head: nn.Module 
         with torch.random.fork_rng(devices=[]):
             # One draw for all seeds of a run: the product starts at 0 whatever it is.
             torch.manual_seed(0)
-            library.inject_adapter_in_model(wanted, model)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(_is_factor(name))
+            library.inject_adapter_in_model(wanted, model)  # freezes all but the factors
     if head is not None:
         head.requires_grad_(True)
     model.eval()
