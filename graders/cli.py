@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor = _command(
         commands, "doctor", _doctor, "Show what isolates graders on this machine; exit 0 whole, 2 degraded, 3 unsafe."
     )
-    doctor.add_argument("--json", action="store_true", help="print the record that runs keep in their manifest")
+    doctor.add_argument("--json", action="store_true", help="print the record as JSON; runs keep their tier of it")
 
     serve = _command(commands, "serve", _serve, "Serve rewards over HTTP, to OpenRLHF and anyone else.")
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: this machine only")

@@ -46,7 +46,7 @@ class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Examination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The record that `graders doctor --json` prints, and that a run's manifest keeps."""
+    """The record that `graders doctor --json` prints; a run's manifest keeps the tier that graded it."""
 
     state: Literal["whole", "degraded", "unsafe"]
     system: str
@@ -65,6 +65,11 @@ def examine() -> Examination:
     probes = [*_probes(), _parity()]
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     return Examination(_state(tiers, probes), system, sys.version.split()[0], tiers, probes)
+
+
+def standing(pool: GraderPool) -> Tier:
+    """Give the record of one running pool as `examine` would, without attempts to break out: it takes no time."""
+    return Tier(pool.name, "ready", "", pool.layers)
 
 
 def render(examination: Examination) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from graders.doctor import Tier
 from mathppo import store
 from mathppo.config import Config, encode_config, load_config
 from mathppo.errors import BadSetting
@@ -99,8 +100,13 @@ def check_run(run: RunDirectory, config: Config) -> None:
 
 
 @contextmanager
-def open_run(run: RunDirectory, config: Config) -> Iterator[None]:
+def open_run(run: RunDirectory, config: Config, sandbox: Tier | None = None) -> Iterator[None]:
     """Begin a run, or go on with the one that is there, and keep every other process out of it meanwhile.
+
+    Args:
+        run: where.
+        config: the run's settings.
+        sandbox: what isolates the grader's workers, for the manifest; None where nothing is graded.
 
     Raises:
         BadSetting: see `check_run`.
@@ -110,7 +116,7 @@ def open_run(run: RunDirectory, config: Config) -> Iterator[None]:
     with store.claim(run.root):
         check_run(run, config)
         if not _has_begun(run):
-            store.write_file(run.manifest, msgspec.json.format(msgspec.json.encode(manifest(config))))
+            store.write_file(run.manifest, msgspec.json.format(msgspec.json.encode(manifest(config, sandbox))))
             store.write_file(run.config, encode_config(config))
         yield
 
@@ -121,8 +127,11 @@ def _has_begun(run: RunDirectory) -> bool:
     return any(path.name not in own and not path.name.startswith(".") for path in run.root.iterdir())
 
 
-def manifest(config: Config) -> dict[str, Any]:
-    """Say with what a run was made: versions, commit, seed, machine, settings. No environment variable, no path."""
+def manifest(config: Config, sandbox: Tier | None) -> dict[str, Any]:
+    """Say with what a run was made: versions, commit, seed, machine, settings, isolation of the grader.
+
+    No environment variable, no path.
+    """
     return {
         "schema": "manifest/1",
         "python": platform.python_version(),
@@ -131,6 +140,7 @@ def manifest(config: Config) -> dict[str, Any]:
         "git_commit": _git_commit(),
         "seed": config.run.seed,
         "config_sha256": store.fingerprint(config=config),
+        "grader_sandbox": sandbox,
     }
 
 

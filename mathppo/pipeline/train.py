@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graders import GraderPool
+from graders.doctor import standing
 from mathppo import store
 from mathppo.config import Config
 from mathppo.evaluate.metrics import Evaluation, Mode
@@ -117,7 +118,7 @@ def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
         return run
     # Before anything is written: a mistake in what is needed late must not cost the stages before it.
     check_start(config)
-    with open_pool(config) as pool, open_run(run, config):
+    with open_pool(config) as pool, open_run(run, config, standing(pool)):
         try:
             with watch.measure("total"):
                 first, last = _all_stages(config, run, pool, watch, reporter)

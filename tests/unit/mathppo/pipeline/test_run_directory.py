@@ -1,11 +1,14 @@
 """One directory, one run, one process at a time."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from graders import GraderPool
+from graders.doctor import standing
 from mathppo.config import Config, load_config
 from mathppo.errors import BadArtefact, BadSetting
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
@@ -28,6 +31,17 @@ def test_a_run_that_is_gone_on_with_keeps_what_says_how_it_was_made(tmp_path: Pa
     begun(run.root)
     assert run.manifest.stat().st_mtime_ns == before
     assert load_config(run.config) == CONFIG
+
+
+def test_the_manifest_says_what_isolates_the_grader(tmp_path: Path) -> None:
+    with GraderPool("exact", num_workers=1) as pool:
+        sandbox = standing(pool)
+    with open_run(RunDirectory(tmp_path / "run"), CONFIG, sandbox):
+        written = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert written["grader_sandbox"]["name"] == "exact"
+    layers = {layer["name"]: layer["state"] for layer in written["grader_sandbox"]["layers"]}
+    assert layers == {layer.name: layer.state for layer in sandbox.layers}
+    assert {"namespaces", "seccomp", "landlock", "rlimits"} <= set(layers)
 
 
 def test_a_run_that_has_made_something_refuses_other_settings(tmp_path: Path) -> None:
