@@ -40,9 +40,7 @@ DEFAULT_LIMITS = Limits()
 _PLAIN_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _BRACKET = re.compile(r"[({\[)}\]]")
 _LABELLED = re.compile(r"(\\?[A-Za-z][A-Za-z_]{0,12}\([^()=]{1,40}\))\s*=\s*([^=]+)", re.DOTALL)
-_GLOSS = re.compile(
-    r",?\s*(?:\\text\s*\{)?[\s,(]*\b(?:where|for (?:all|any|every|each|some)|with|such that)\b(.+)", re.DOTALL
-)
+_GLOSS = re.compile(r"\b(?:where|for (?:all|any|every|each|some)|with|such that)\b(.+)", re.DOTALL)
 _INTEGER_CLAUSE = re.compile(r"\s*\(?\s*([a-zA-Z]) (?:is |are )?(?:an |any |some )?(?:arbitrary )?integers?[\s).]*")
 _CURRENCY = re.compile(r"(-?)\s*(\\\$|[$€£¥₹]|Rs\.?|USD|US\\?\$)\s*(?=[\d.(\\])")
 
@@ -123,7 +121,12 @@ def _glossed(text: str, limits: Limits) -> Node | None:
     match = _GLOSS.search(text)
     if match is None:
         return None
-    value = _mathematics(text[: match.start()], limits)
+    head = text[: match.start()].rstrip(" \t\n,(")
+    if head.endswith("{") and (before := head[:-1].rstrip()).endswith("\\text"):
+        head = before.removesuffix("\\text").rstrip(" \t\n,(")
+    if not head:
+        return None
+    value = _mathematics(head, limits)
     if isinstance(value, Text) or not names(value):
         return None
     parameter = _INTEGER_CLAUSE.fullmatch(without_markup(match[1]).replace("$", ""))

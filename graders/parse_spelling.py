@@ -37,8 +37,9 @@ _OPEN_LEFT = re.compile(r"(?:\A|(?<=[\s∪])|(?<=\\cup)|(?<=\\in))\s*\]([^\[\]()
 _OPEN_RIGHT = re.compile(r"\[([^\[\]()]{1,60}[,;][^\[\]()]{1,60})\[")
 _SIZED = re.compile(r"\\(?:left|right)\s*(?=[\[\]])")
 _PER_CENT = re.compile(r"\bper cent\b", re.IGNORECASE)
-_LETTER = r"(?:\\text\s*\{\s*)?\(?([A-J])\)?\s*\}?"
-_LETTERS = re.compile(rf"{_LETTER}(?:\s*(?:,|;|,?\s*and|\\text\s*\{{\s*,?\s*and\s*\}})\s*{_LETTER})+")
+_LETTER = re.compile(r"\s*\(?([A-J])\)?\s*")
+_LETTER_MARKUP = re.compile(r"\\text\s*\{|\}")
+_LETTER_BREAK = re.compile(r"[,;]|\band\b")
 _TEMPERATURE = re.compile(
     r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|°)\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*)?([CF])(?![A-Za-z])\s*\}?"
 )
@@ -52,6 +53,7 @@ _EXCEPT = re.compile(
 _ALL = re.compile(r"(?:\\text\s*\{\s*)?(?:for )?all\s*\}?\s*(?=[a-z]\s*(?:[<>≤≥]|\\(?:le|ge|ne|in)))")
 _PLAIN_BUILDER = re.compile(r"\{\s*([a-z]\s*(?:\||:|\\mid).{1,200})\}")
 MAX_CHARS = 4_000
+MAX_LETTERS_CHARS = 120
 
 
 def respelled(text: str) -> str:
@@ -99,13 +101,22 @@ def _words(text: str) -> str:
         text = text[everything.end() :] if everything else text
     if text[:1] == "{" and (builder := _PLAIN_BUILDER.fullmatch(text)) is not None:
         text = f"\\{{{builder[1]}\\}}"
-    if _LETTERS.fullmatch(text):
-        text = ", ".join(re.findall(r"(?<![a-z])[A-J](?![a-z])", text))
+    if len(text) <= MAX_LETTERS_CHARS:
+        text = _letters(text) or text
     if "degree" in text:
         text = _ARC.sub(r"\1^\\circ \2'", text)
     if "$" in text and (amount := _DOLLAR_TEXT.fullmatch(text)) is not None:
         text = "\\" + amount[1]
     return text
+
+
+def _letters(text: str) -> str | None:
+    """`(A) and (C)` as `A, C`; None where the text is no list of option letters."""
+    parts = [part for part in _LETTER_BREAK.split(_LETTER_MARKUP.sub(" ", text)) if part.strip()]
+    found = [_LETTER.fullmatch(part) for part in parts]
+    if len(found) < 2 or not all(found) or any(part.count("(") != part.count(")") for part in parts):
+        return None
+    return ", ".join(match[1] for match in found if match)
 
 
 def _brackets(text: str) -> str:

@@ -3,9 +3,14 @@
 Touches: nothing.
 """
 
+import time
+
 import pytest
 
+from graders.builtin.math import MathGrader
 from graders.parse_spelling import MAX_CHARS, respelled
+
+GRADER = MathGrader()
 
 
 @pytest.mark.parametrize(
@@ -69,6 +74,13 @@ def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
 )
 def test_what_only_looks_rare_is_kept(text: str) -> None:
     assert respelled(text) == text.removesuffix("...")
+
+
+@pytest.mark.parametrize("unit", ["A and ", " ", "1 to ", "(A), ", "all x ", "1_000", "[1,", "{x|", "1C1", "\\text{ "])
+def test_long_repetitions_take_linear_time(unit: str) -> None:
+    start = time.process_time()
+    GRADER.grade(f"\\boxed{{({(unit * MAX_CHARS)[: MAX_CHARS - 10]}!}}", "A, B")
+    assert time.process_time() - start < 1.0
 
 
 def test_a_long_text_is_left_alone() -> None:
