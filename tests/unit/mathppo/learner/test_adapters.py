@@ -62,6 +62,17 @@ def test_factors_change_nothing_at_first_and_are_all_that_learns_beside_the_crit
 
 
 @needs_peft
+def test_the_first_draw_of_the_factors_is_one_for_all_and_leaves_the_global_state() -> None:
+    first = tiny_learner(**LORA).policy.state_dict()
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        before = torch.get_rng_state()
+        second = tiny_learner(**LORA).policy.state_dict()
+        assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@needs_peft
 def test_a_step_is_that_of_the_product_scaled_by_alpha_over_rank() -> None:
     learner = trained(tiny_learner(**LORA, lora_alpha=6.0), range(2))
     name, layer = next(iter(adapters.adapted_layers(learner.policy).items()))
