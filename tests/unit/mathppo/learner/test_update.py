@@ -14,7 +14,7 @@ from torch import Tensor
 from mathppo.batch import collate
 from mathppo.config import LearnerSettings
 from mathppo.errors import BrokenInvariant
-from mathppo.learner import models
+from mathppo.learner import models, objective
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner, load_reference, start_critic
 
@@ -168,3 +168,10 @@ def test_a_critic_of_a_larger_vocabulary_is_taken(tmp_path: Path) -> None:
     critic = start_critic(tiny_learner().policy, LearnerSettings(critic_from=str(tmp_path)))
     assert critic.config.vocab_size == 20
     assert old_logprobs(tiny_learner().experience(collate(tiny_rollouts(2), pad_id=0))).isfinite().all()
+
+
+def test_more_rollouts_than_the_horizon_move_the_coefficient_no_further_than_the_horizon() -> None:
+    settings = LearnerSettings(kl_place="loss", kl_coef=0.25, kl_target=1.0, kl_horizon=4)
+    assert objective.next_kl_coef(0.25, 9.0, settings, num_rollouts=400) == pytest.approx(0.3)
+    assert objective.next_kl_coef(0.25, 9.0, settings, num_rollouts=2) == pytest.approx(0.275)
+    assert objective.next_kl_coef(0.25, None, settings, num_rollouts=2) == 0.25
