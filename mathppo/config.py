@@ -289,6 +289,7 @@ class Config(Settings, frozen=True):
         _check_kl(self.learner)
         _check_critic(self.learner)
         _check_sizes(self.learner, self.generator)
+        _check_shape(self.model)
 
 
 def _check_kl(learner: LearnerSettings) -> None:
@@ -336,6 +337,14 @@ def _check_sizes(learner: LearnerSettings, generator: GeneratorSettings) -> None
     if learner.minibatches > rollouts:
         raise BadSetting(
             f"learner.minibatches: expected at most one a rollout ({rollouts} an iteration), got {learner.minibatches}"
+        )
+
+
+def _check_shape(model: ModelSettings) -> None:
+    if model.hidden_size % (2 * model.num_heads):
+        raise BadSetting(
+            f"model.hidden_size: expected a multiple of twice model.num_heads={model.num_heads}, for rotary positions "
+            f"turn pairs of a head's numbers, got {model.hidden_size}"
         )
 
 

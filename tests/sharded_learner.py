@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from runs import scored_rollout, tiny_learner, tiny_rollouts
 from safetensors.torch import save_file
+from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.learner.learner import Learner

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -24,12 +22,7 @@ from mathppo.generator.base import Request, Sampling
 from mathppo.generator.budgets import check_requests
 from mathppo.generator.flight import Flight, Row
 from mathppo.records import FinishReason, Rollout
-
-UNLOADABLE = (
-    *(OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError),
-    *(SafetensorError, StrictDataclassError),
-)
-"""What transformers raises on a folder whose files do not hold what they should."""
+from mathppo.unloadable import UNLOADABLE
 
 
 class HFGenerator:

@@ -12,16 +12,19 @@ There is no random state to save: every random number of a run derives from its 
 Touches: checkpoint folders.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import torch
+from msgspec import Meta
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim import Optimizer
@@ -45,7 +48,7 @@ class CheckpointHeader(Record, frozen=True, tag="checkpoint/1"):
         numbers: what else a resumed run needs, by name, for instance the KL coefficient of the moment.
     """
 
-    step: int
+    step: Annotated[int, Meta(ge=0)]
     sha256: dict[str, str]
     numbers: dict[str, float] = msgspec.field(default_factory=dict)
 
@@ -97,18 +100,21 @@ def save_checkpoint(
     aside = path.with_name(f".{path.name}.partial")
     store.remove_folder(aside)
     aside.mkdir(parents=True)
-    for name, parts in folders.items():
-        for part in parts:
-            part.save_pretrained(aside / name)
-    for file, tensors in ((OPTIMIZERS, optimizers), (ADAPTERS, adapters)):
-        if tensors:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside / file)
+    try:
+        for name, parts in folders.items():
+            for part in parts:
+                part.save_pretrained(aside / name)
+        for file, tensors in ((OPTIMIZERS, optimizers), (ADAPTERS, adapters)):
+            if tensors:
+                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside / file)
+    except SafetensorError as error:
+        # How safetensors says that the disk is full.
+        raise OSError(errno.EIO, str(error), str(path)) from error
     files = sorted(file for file in aside.rglob("*") if file.is_file())
     sha256 = {str(file.relative_to(aside)): _flush_and_hash(file) for file in files}
     header = CheckpointHeader(step=step, sha256=sha256, numbers=dict(numbers))
     store.write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
-    store.remove_folder(path)
-    os.rename(aside, path)
+    store.replace_folder(aside, path)
 
 
 def verify_checkpoint(path: Path) -> CheckpointHeader:

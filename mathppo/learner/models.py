@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -25,6 +24,7 @@ from transformers import (
 
 from mathppo.config import ModelSettings
 from mathppo.errors import BadCheckpoint, BadSetting
+from mathppo.unloadable import UNLOADABLE
 
 CONFIG = "config.json"
 """What every Hugging Face model folder holds."""
@@ -152,9 +152,14 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     """
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadCheckpoint(f"{path}: expected a tokenizer beside the weights, got: {reason}") from None
+    except UNLOADABLE as error:
+        raise BadCheckpoint(f"{path}: expected a tokenizer beside the weights, got: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """Give an error's kind and first line: the others are for those who wrote the library."""
+    first = str(error).strip().splitlines()[:1]
+    return ": ".join([type(error).__name__, *first])
 
 
 def mark_layers(model: PreTrainedModel) -> None:
@@ -198,14 +203,15 @@ def _load(auto: type, path: Path) -> PreTrainedModel:
     try:
         model, report = auto.from_pretrained(
             path, dtype="auto", use_safetensors=True, trust_remote_code=False, local_files_only=True,
-            output_loading_info=True,
+            output_loading_info=True, ignore_mismatched_sizes=True,
         )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except UNLOADABLE as error:
         raise BadCheckpoint(
-            f"{path}: expected weights that transformers loads from safetensors, got: {reason}"
+            f"{path}: expected weights that transformers loads from safetensors, got: {_reason(error)}"
         ) from None
     wrong = {name: sorted(report[name]) for name in ("missing_keys", "unexpected_keys") if report[name]}
+    if report["mismatched_keys"]:
+        wrong["of other shapes"] = sorted(name for name, *_ in report["mismatched_keys"])
     if wrong:
         raise BadCheckpoint(
             f"{path}: weights do not fit {type(model).__name__}: {wrong}; give the folder of this kind of model"

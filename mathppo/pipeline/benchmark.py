@@ -20,6 +20,7 @@ import msgspec
 
 from graders import GraderPool
 from mathppo import store
+from mathppo.append_log import AppendLog, read_log
 from mathppo.config import Config
 from mathppo.errors import BadArtefact, BadInput, BadSetting
 from mathppo.evaluate.benchmarks import Benchmark
@@ -224,8 +225,8 @@ def draw_samples(
     """
     keys = [_sample_key(policy, request, sampling) for request in requests]
     wanted = set(keys)
-    with store.AppendLog(log, SAMPLES) as out:
-        found = {sample.key: sample for sample in store.read_log(log, SAMPLES) if sample.key in wanted}
+    with AppendLog(log, SAMPLES) as out:
+        found = {sample.key: sample for sample in read_log(log, SAMPLES) if sample.key in wanted}
         done = sum(key in found for key in keys)
         with reporter.task(f"{benchmark} answers", len(requests), done=done) as advance:
             for start in range(0, len(requests), SAMPLED_AT_ONCE):

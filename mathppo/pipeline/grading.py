@@ -10,6 +10,7 @@ from pathlib import Path
 
 from graders import GraderPool
 from graders.verdict import Status
+from mathppo.append_log import AppendLog, read_log
 from mathppo.config import GraderSettings
 from mathppo.errors import BadInput, StageFailed
 from mathppo.evaluate.outcomes import Outcome
@@ -19,7 +20,6 @@ from mathppo.pipeline.stages import DETAIL_SHOWN
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import own_turn
 from mathppo.records import FinishReason, Problem
-from mathppo.store import AppendLog, read_log
 
 GRADED_AT_ONCE = 8192
 """Samples between two writes: what a kill may cost."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from mathppo import store
+from mathppo.append_log import read_log
 from mathppo.config import GraderSettings
 from mathppo.errors import BadArtefact
 from mathppo.evaluate.rescore import Flip, Rescore, list_flips
@@ -81,7 +82,7 @@ def rescore(
 def samples_of(out: Path, results: Sequence[Result]) -> list[list[Sample]]:
     """Give each result's samples in order of problem and index; one pass over the log for all."""
     found: dict[str, dict[tuple[str, int], Sample]] = defaultdict(dict)
-    for sample in store.read_log(out / "samples.jsonl", SAMPLES):
+    for sample in read_log(out / "samples.jsonl", SAMPLES):
         found[sample.identity][sample.problem_id, sample.sample_index] = sample
     per_result = []
     for result in results:

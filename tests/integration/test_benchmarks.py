@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import tiny_config
+from tiny_runs import tiny_config
 
 from graders import GraderPool
-from mathppo import store
+from mathppo.append_log import read_log
 from mathppo.cli import main
 from mathppo.config import ModelSettings
 from mathppo.errors import BadArtefact, StageFailed
@@ -104,9 +104,9 @@ def test_the_log_answers_the_second_time_and_the_bytes_are_the_same(
 def test_more_samples_are_added_to_those_that_are_there(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
     engine = Engine()
     evaluate_benchmark(policy(engine), pool, bench, 2, PLAIN, CONFIG, tmp_path)
-    logged = list(store.read_log(tmp_path / "samples.jsonl", SAMPLES))
+    logged = list(read_log(tmp_path / "samples.jsonl", SAMPLES))
     evaluate_benchmark(policy(engine), pool, bench, 4, PLAIN, CONFIG, tmp_path)
-    grown = list(store.read_log(tmp_path / "samples.jsonl", SAMPLES))
+    grown = list(read_log(tmp_path / "samples.jsonl", SAMPLES))
     assert grown[: len(logged)] == logged
     assert len(grown) == len({sample.key for sample in grown}) == 48
 
@@ -131,7 +131,7 @@ def test_what_a_failure_leaves_behind_is_completed_to_the_same_result(
     out, engine = tmp_path / "torn", Engine(fails_after=27)
     with pytest.raises(KeyboardInterrupt):
         evaluate_benchmark(policy(engine), pool, bench, 4, PLAIN, CONFIG, out)
-    assert len(list(store.read_log(out / "samples.jsonl", SAMPLES))) == 20, "whole portions are kept"
+    assert len(list(read_log(out / "samples.jsonl", SAMPLES))) == 20, "whole portions are kept"
     with open(out / "samples.jsonl", "r+b") as log:
         log.truncate(os.path.getsize(out / "samples.jsonl") - 40)
     engine = Engine()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import sharded_learner
 import torch
-from runs import tiny_rollouts
 from safetensors.torch import load_file
+from tiny_runs import tiny_rollouts
 
 from mathppo import store
 from mathppo.cli import main

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from runs import TINY, tiny_config
+from tiny_runs import TINY, tiny_config
 
 from mathppo import commands, store
 from mathppo.cli import main

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from runs import tiny_config
+from tiny_runs import tiny_config
 
 from mathppo import store
 from mathppo.cli import main

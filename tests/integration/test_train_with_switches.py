@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from runs import tiny_config
+from tiny_runs import tiny_config
 
 from mathppo.learner import checkpoint
 from mathppo.metrics import read_rows

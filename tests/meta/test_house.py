@@ -19,7 +19,7 @@ TOP_LEVEL = {
 MAX_LINES = 400
 
 WRITERS = (
-    *("mathppo/store", "mathppo/metrics", "mathppo/learner/checkpoint", "mathppo/report/"),
+    *("mathppo/store", "mathppo/append_log", "mathppo/metrics", "mathppo/learner/checkpoint", "mathppo/report/"),
     *("mathppo/generator/weights", "mathppo/pipeline/import_gguf"),
     *("graders/sandbox/", "graders/cli"),
 )

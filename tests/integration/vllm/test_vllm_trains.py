@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from runs import TINY, tiny_config
+from tiny_runs import TINY, tiny_config
 
 from mathppo import store
 from mathppo.cli import main

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from runs import scored_rollout
+from tiny_runs import scored_rollout
 
 from mathppo.batch import collate
 from mathppo.errors import BadInput

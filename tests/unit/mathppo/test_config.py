@@ -48,6 +48,7 @@ def test_none_turns_a_setting_off(tmp_path: Path) -> None:
         ("problems.mix", "[]", r"problems\.mix: expected array of length >= 1"),
         ("learner.algorithm", "rloo", r"generator\.samples_per_prompt: expected at least 2"),
         ("learner.minibatches", "9999", r"learner\.minibatches: expected at most one a rollout \(128"),
+        ("model.num_heads", "5", r"model\.hidden_size: expected a multiple of twice model\.num_heads=5"),
         ("learner.kl_coef", "0.1", r'learner\.kl_coef: expected 0 while learner\.kl_place is "none"'),
         ("learner.kl_target", "0.1", r"learner\.kl_target: expected none while learner\.kl_coef is 0, got 0\.1"),
     ],

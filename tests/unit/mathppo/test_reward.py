@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import scored_rollout
+from tiny_runs import scored_rollout
 
 from graders.verdict import Status
 from mathppo.config import RewardSettings

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from runs import tiny_rollouts
+from tiny_runs import tiny_rollouts
 
 from mathppo import store
+from mathppo.append_log import AppendLog, read_log
 from mathppo.errors import BadArtefact
 from mathppo.records import Problem
 
@@ -189,25 +190,25 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
 def test_a_log_grows_and_loses_only_its_torn_tail(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "log.jsonl"
     first, second = PROBLEMS[:2]
-    with store.AppendLog(path, store.PROBLEMS) as log:
+    with AppendLog(path, store.PROBLEMS) as log:
         log.append([first])
         log.append([])
     with open(path, "ab") as file:
         file.write(b'{"schema":"problem/1","id":"torn')
-    assert list(store.read_log(path, store.PROBLEMS)) == [first]
-    with store.AppendLog(path, store.PROBLEMS) as log:
+    assert list(read_log(path, store.PROBLEMS)) == [first]
+    with AppendLog(path, store.PROBLEMS) as log:
         log.append([second])
-    assert list(store.read_log(path, store.PROBLEMS)) == [first, second]
-    assert list(store.read_log(tmp_path / "none.jsonl", store.PROBLEMS)) == []
+    assert list(read_log(path, store.PROBLEMS)) == [first, second]
+    assert list(read_log(tmp_path / "none.jsonl", store.PROBLEMS)) == []
 
 
 def test_a_log_has_one_writer_and_whole_lines_only(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     with (
-        store.AppendLog(path, store.PROBLEMS),
+        AppendLog(path, store.PROBLEMS),
         pytest.raises(BadArtefact, match="another process is writing it; wait for it or end it"),
     ):
-        store.AppendLog(path, store.PROBLEMS)
+        AppendLog(path, store.PROBLEMS)
     path.write_bytes(b'{"schema":"problem/1"}\n')
     with pytest.raises(BadArtefact, match=r"log\.jsonl line 1: expected one of problems, got .*delete the line"):
-        list(store.read_log(path, store.PROBLEMS))
+        list(read_log(path, store.PROBLEMS))

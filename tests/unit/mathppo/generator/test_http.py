@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import pytest
 from openai_server import Fake, serve
-from runs import tiny_learner
 from tiny_lms import IdsTokenizer
+from tiny_runs import tiny_learner
 
 from mathppo.errors import BadCheckpoint, BadInput, BadSetting, StageFailed
 from mathppo.generator import http

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import tiny_learner
 from safetensors.torch import load_file
+from tiny_runs import tiny_learner
 
 from mathppo.errors import BadCheckpoint
 from mathppo.generator.weights import WeightsFile, check_weights, expected_shapes, has_tied_head

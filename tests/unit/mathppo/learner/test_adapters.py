@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import old_logprobs, tiny_learner, tiny_rollouts
 from safetensors.torch import load_file
+from tiny_runs import old_logprobs, tiny_learner, tiny_rollouts
 
 from mathppo.batch import collate
 from mathppo.config import LearnerSettings

@@ -3,13 +3,14 @@
 import copy
 import importlib.util
 import os
+import resource
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
-from runs import old_logprobs, tiny_learner, tiny_rollouts
 from safetensors.torch import load_file, save_file
+from tiny_runs import old_logprobs, tiny_learner, tiny_rollouts
 
 from mathppo.batch import collate
 from mathppo.config import LearnerSettings
@@ -208,3 +209,42 @@ def test_eight_bits_without_the_package_are_refused() -> None:
         pytest.skip("bitsandbytes is there")
     with pytest.raises(BadSetting, match=r"learner\.optimizer: expected the package bitsandbytes for .adamw8bit."):
         tiny_learner(optimizer="adamw8bit")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", '{"model_type": "llama", "hidden_size": "wide"}'),
+        ("config.json", '{"model_type": "llama", "num_attention_heads": 0}'),
+        ("config.json", '{"model_type": "no-such-model"}'),
+        ("config.json", "[]"),
+        ("config.json", "{"),
+        ("model.safetensors", ""),
+    ],
+)
+def test_a_model_folder_of_odd_making_is_one_error(tmp_path: Path, file: str, text: str) -> None:
+    tiny_learner().policy.save_pretrained(tmp_path)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(BadCheckpoint, match="expected weights that transformers loads from safetensors"):
+        models.load_policy(tmp_path)
+
+
+def test_weights_of_other_shapes_are_named(tmp_path: Path) -> None:
+    tiny_learner().policy.save_pretrained(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
+    with pytest.raises(BadCheckpoint, match="'of other shapes': "):
+        models.load_policy(tmp_path)
+
+
+def test_a_full_disk_is_an_error_of_the_disk_and_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+    path = saved(tiny_learner(), tmp_path / "c")
+    before = checkpoint.verify_checkpoint(path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            saved(tiny_learner(), path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert checkpoint.verify_checkpoint(path) == before

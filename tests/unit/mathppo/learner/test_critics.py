@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import scored_rollout, tiny_learner, tiny_rollouts
+from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.errors import BadCheckpoint, BadSetting

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import scored_rollout, tiny_learner, tiny_rollouts
+from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from graders.verdict import Status
 from mathppo.batch import collate

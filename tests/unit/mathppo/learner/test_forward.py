@@ -3,7 +3,7 @@
 import pytest
 import tiny_lms
 import torch
-from runs import tiny_learner, tiny_rollouts
+from tiny_runs import tiny_learner, tiny_rollouts
 from transformers import GraniteConfig, GraniteForCausalLM
 
 from mathppo.batch import Batch, collate

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
+from tiny_runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.errors import BrokenInvariant

@@ -6,7 +6,7 @@ from itertools import product
 import oracles
 import pytest
 import torch
-from runs import scored_rollout, tiny_rollouts
+from tiny_runs import scored_rollout, tiny_rollouts
 from torch import Tensor
 
 from mathppo.batch import Batch, collate

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from runs import scored_rollout, tiny_learner, tiny_rollouts
+from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings

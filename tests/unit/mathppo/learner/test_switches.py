@@ -7,7 +7,7 @@ from pathlib import Path
 import oracles
 import pytest
 import torch
-from runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
+from tiny_runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.learner.experience import Experience

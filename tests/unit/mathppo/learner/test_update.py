@@ -8,7 +8,7 @@ from pathlib import Path
 import oracles
 import pytest
 import torch
-from runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
+from tiny_runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
 from torch import Tensor
 
 from mathppo.batch import collate

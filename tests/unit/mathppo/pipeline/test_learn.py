@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from runs import scored_rollout, tiny_config, tiny_learner, tiny_rollouts
+from tiny_runs import scored_rollout, tiny_config, tiny_learner, tiny_rollouts
 
 from mathppo.batch import collate
 from mathppo.errors import BadInput, BadSetting, StageFailed

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import TINY
+from tiny_runs import TINY
 
 from mathppo.config import load_config
 from mathppo.errors import BadCheckpoint, BadInput, BadSetting, MathPPOError

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pytest
 import torch
-from runs import tiny_config
+from tiny_runs import tiny_config
 from torch import Tensor
 from transformers import PreTrainedModel
 
