@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from graders import GraderPool
+from mathppo.append_log import AppendLog, read_log
 from mathppo.config import GraderSettings
 from mathppo.evaluate.metrics import Evaluation
 from mathppo.evaluate.paired import difference_interval, mcnemar_p, sign_flip_p
@@ -27,7 +28,6 @@ from mathppo.evaluate.statistics import accuracy_interval
 from mathppo.pipeline.benchmark import tally
 from mathppo.pipeline.grading import grade_samples
 from mathppo.records import FinishReason, Problem
-from mathppo.store import AppendLog, read_log
 
 MAX_S, MAX_BYTES = 60.0, 1 << 30
 STEPS = ("We add the two numbers and get {}.", "Then we halve it, which gives {}.", "So x + {} = 12 and we move on.")

@@ -84,6 +84,8 @@ def join() -> Iterator[Ranks]:
         if kind == "cuda":
             torch.cuda.set_device(rank % torch.cuda.device_count())
         yield Ranks(rank, size, init_device_mesh(kind, (size,))) if size > 1 else ALONE
+        # Leave together: a rank that takes its connections down while another still works can abort either.
+        distributed.barrier()
     finally:
         distributed.destroy_process_group()
 
