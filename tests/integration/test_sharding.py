@@ -36,8 +36,12 @@ def on_two(out: Path, cases: dict[str, dict[str, Any]]) -> Path:
     return out
 
 
-def torchrun(*command: str) -> str:
-    """Start a command on two processes; give what they print."""
+TORN_DOWN = "terminate called without an active exception"
+"""What gloo's threads say when, once in a while, they outlive the process that leaves; seen once in twenty runs."""
+
+
+def torchrun(*command: str, again: bool = True) -> str:
+    """Start a command on two processes, once more where torch's own teardown aborted; give what they print."""
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
@@ -46,6 +50,8 @@ def torchrun(*command: str) -> str:
         timeout=120,
         check=False,
     )
+    if done.returncode and TORN_DOWN in done.stderr and again:
+        return torchrun(*command, again=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
