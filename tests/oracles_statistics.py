@@ -50,8 +50,12 @@ def share_of_choices(num_correct: int, num_samples: int, k: int, needed: int) ->
 
 
 def sign_flip_by_enumeration(differences: list[float]) -> float:
-    """Look at every way to swap the two sides, problem by problem."""
+    """Look at every way to swap the two sides, problem by problem; a tie counts half, and no difference at all whole."""
     observed = abs(math.fsum(differences))
     sums = [math.fsum(d * s for d, s in zip(differences, signs, strict=True))
             for signs in itertools.product((1, -1), repeat=len(differences))]  # fmt: skip
-    return sum(abs(total) >= observed - 1e-9 for total in sums) / len(sums)
+    if observed < 1e-9:
+        return 1.0
+    larger = sum(abs(total) > observed + 1e-9 for total in sums)
+    ties = sum(abs(abs(total) - observed) <= 1e-9 for total in sums)
+    return (larger + ties / 2) / len(sums)

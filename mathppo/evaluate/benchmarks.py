@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.evaluate.golds import GoldReading, read_gold
+from mathppo.evaluate.golds import GoldReading, read_gold, with_tolerance, with_unit
 from mathppo.problems import HELD_OUT_COUNTS, load_held_out
 from mathppo.problems.load import read_rows
 from mathppo.records import Problem
@@ -45,6 +45,9 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         id: field of the id; "" numbers the rows from 0.
         subject: field of the subject; "" where there is none.
         level: field of the difficulty; "" where there is none.
+        unit: field of the answer's unit, which rows may leave out; "" where there is none.
+        tolerance: field of the largest difference that still counts as right, in the answer's unit; rows may leave it
+            out; "" where there is none.
     """
 
     question: str | list[str]
@@ -53,6 +56,8 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     id: str = ""
     subject: str = ""
     level: str = ""
+    unit: str = ""
+    tolerance: str = ""
 
 
 class Hub(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -251,7 +256,7 @@ def _problems(name: str, fields: Fields, rows: Any) -> list[Problem]:
         problem = Problem(
             id=str(_field(row, fields.id, where)) if fields.id else f"{name}-{number:04d}",
             question=question,
-            reference=read_gold(_field(row, fields.answer, where), fields.gold, where),
+            reference=_reference(row, fields, where),
             family=str(_field(row, fields.subject, where)) if fields.subject else "",
             level=_level(_field(row, fields.level, where), where) if fields.level else 0,
         )
@@ -261,6 +266,13 @@ def _problems(name: str, fields: Fields, rows: Any) -> list[Problem]:
     if not problems:
         raise BadInput(f"{name}: expected at least one problem, got none; check its file")
     return list(problems.values())
+
+
+def _reference(row: Mapping[str, Any], fields: Fields, where: str) -> str:
+    """Give a row's right answer as graders read one, its unit and tolerance included."""
+    reference = read_gold(_field(row, fields.answer, where), fields.gold, where)
+    unit, tolerance = (str(row.get(name) or "").strip() if name else "" for name in (fields.unit, fields.tolerance))
+    return with_tolerance(reference, tolerance, unit, where) if tolerance else with_unit(reference, unit)
 
 
 def _field(row: Mapping[str, Any], name: str, where: str) -> Any:

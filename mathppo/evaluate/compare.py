@@ -179,7 +179,7 @@ def _compare(a: Result, b: Result, force: bool, seed: int) -> SetComparison:
         difference=float(differences.mean()),
         low=low,
         high=high,
-        test="exact McNemar" if single else "paired permutation",
+        test="mid-p McNemar" if single else "mid-p permutation",
         wins=wins,
         losses=losses,
         detectable=smallest_detectable_difference(differences) if len(both) > 1 else None,

@@ -3,9 +3,11 @@
 Touches: nothing.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -65,13 +67,48 @@ def read_gold(value: Any, reading: GoldReading, where: str) -> str:
     return text
 
 
+def with_unit(reference: str, unit: str) -> str:
+    """Give a right answer with its unit, which an answer may then leave out but not contradict.
+
+    >>> with_unit("45", "minutes") == r"45 \\text{ minutes}"
+    True
+    """
+    bare = unit.strip().strip("$").strip()
+    if not bare:
+        return reference
+    end = "\\%" if bare == "%" else bare if bare[0] in "\\^" else f" \\text{{ {bare}}}"
+    # Of several answers each has the unit; a comma within brackets parts none.
+    return ",".join(part + end for part in re.split(r",(?![^(\[{]*[)\]}])", reference))
+
+
+def with_tolerance(reference: str, tolerance: str, unit: str, where: str) -> str:
+    """Give the range of values that count as right, in the form in which graders read one.
+
+    Raises:
+        BadInput: the answer or its tolerance is no number.
+
+    >>> with_tolerance("4.2", "1e-1", "", "row 1")
+    '{"from": "4.1", "to": "4.3"}'
+    """
+    try:
+        middle, reach = Decimal(reference), Decimal(tolerance)
+    except InvalidOperation:
+        raise BadInput(
+            f"{where}: expected numbers for an answer with a tolerance, got {reference!r} and {tolerance!r}; repair the row"
+        ) from None
+    return json.dumps({"from": with_unit(str(middle - reach), unit), "to": with_unit(str(middle + reach), unit)})
+
+
 def answer_type(reference: str) -> AnswerType:
     """Tell what kind of answer a reference is.
 
     >>> [str(answer_type(text)) for text in ("12", "1.5", r"\\frac{1}{2}", "B", "(1, 2)", "x^2+1", "Evelyn")]
     ['integer', 'decimal', 'fraction', 'choice', 'tuple', 'expression', 'text']
     """
-    text = reference.strip().strip("$").replace("\\!", "").replace("\\$", "").replace("{,}", "")
+    if reference.startswith('{"from"'):
+        return AnswerType.DECIMAL
+    text = _UNIT.sub("", reference.strip().strip("$")).strip() or reference.strip()
+    text = text.strip("$").replace("\\!", "").replace("\\$", "").replace("{,}", "")
     text = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", text) if re.fullmatch(r"-?[\d,.]+", text) else text
     for kind, pattern in _KINDS.items():
         if pattern.fullmatch(text):
@@ -79,6 +116,7 @@ def answer_type(reference: str) -> AnswerType:
     return AnswerType.EXPRESSION
 
 
+_UNIT = re.compile(r"(?:\\,|\s)*(?:\\(?:text|mbox|mathrm)\{[^{}]*\}(?:\^\{?\d\}?)?|\^\{?\\circ\}?|\\?%)$")
 _FRACTION = r"-?(?:\\[dt]?frac(?:\{-?\d+\}\{-?\d+\}|\d\d)|\d+\s*/\s*\d+)"
 _KINDS: Mapping[AnswerType, re.Pattern[str]] = MappingProxyType(
     {

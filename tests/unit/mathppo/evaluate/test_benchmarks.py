@@ -88,6 +88,14 @@ def test_a_question_may_stand_in_two_fields(folder: Path) -> None:
     assert loaded.problems[0].question == "sums 1+1?"
 
 
+def test_units_and_tolerances_belong_to_their_rows(folder: Path) -> None:
+    rows = [*ROWS, {**ROWS[0], "of": "km"}, {**ROWS[1], "of": "%", "within": "1e-1"}, {**ROWS[1], "of": None}]
+    (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    loaded = load_benchmark(card(unit="of", tolerance="within"), folder)
+    near = '{"from": "3.9\\\\%", "to": "4.1\\\\%"}'
+    assert [p.reference for p in loaded.problems] == ["3", "4", "3 \\text{ km}", near, "4"]
+
+
 def test_the_committed_equation_sets_are_benchmarks() -> None:
     ((found, _),) = parse_benchmarks("linear")
     assert load_benchmark(found).problems == load_held_out("linear")

@@ -2,8 +2,9 @@
 
 import pytest
 
+from graders import grade
 from mathppo.errors import BadInput
-from mathppo.evaluate.golds import AnswerType, GoldReading, answer_type, read_gold
+from mathppo.evaluate.golds import AnswerType, GoldReading, answer_type, read_gold, with_tolerance, with_unit
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ from mathppo.evaluate.golds import AnswerType, GoldReading, answer_type, read_go
         ("integer", "025", "25"),
         ("integer", "27.0", "27"),
         ("integer", "-0", "-0"),
+        ("integer", "000", "0"),
         ("integer", 204, "204"),
         ("before_bracket", "9 (apples)", "9"),
     ],
@@ -57,8 +59,42 @@ def test_a_field_without_such_an_answer_is_refused(reading: str, value: object) 
         *((".5", "decimal"), ("7e37", "decimal"), ("-1.5", "decimal"), ("1/2", "fraction"), ("\\frac12", "fraction")),
         *(("B", "choice"), ("\\text{(C)}", "choice"), ("3, 5", "tuple"), ("(1,2]", "tuple")),
         *(("\\text{east}", "text"), ("Mrs. Hilt", "text"), ("3:30 p.m.", "text"), ("p - q", "expression")),
-        *(("x", "expression"), ("2\\sqrt{3}", "expression"), ("90^\\circ", "expression")),
+        *(("x", "expression"), ("2\\sqrt{3}", "expression"), ("90^\\circ", "integer"), ("5\\%", "integer")),
+        *(("1/2 \\text{ km/h}", "fraction"), ("\\text{ cm }", "text"), ('{"from": "4.1", "to": "4.3"}', "decimal")),
     ],
 )
 def test_the_kind_of_an_answer(reference: str, expected: str) -> None:
     assert answer_type(reference.replace("\\! ", "\\!")) is AnswerType(expected)
+
+
+@pytest.mark.parametrize(
+    ("reference", "unit", "expected"),
+    [
+        ("45", "", "45"),
+        ("45", "minute", "45 \\text{ minute}"),
+        ("166", "$cm^2$", "166 \\text{ cm^2}"),
+        ("4.2", "%", "4.2\\%"),
+        ("30", "^{\\circ}", "30^{\\circ}"),
+        ("a_{1}=90, b_{1}=45", "^{\\circ}", "a_{1}=90^{\\circ}, b_{1}=45^{\\circ}"),
+        ("(3, 4)", "cm", "(3, 4) \\text{ cm}"),
+    ],
+)
+def test_a_unit_is_the_answers_own(reference: str, unit: str, expected: str) -> None:
+    assert with_unit(reference, unit) == expected
+
+
+def test_graders_read_units_and_tolerances_so() -> None:
+    degrees, minutes = with_unit("x_{1}=90, y_{1}=90", "^{\\circ}"), with_unit("45", "minute")
+    near = with_tolerance("4.2", "1e-1", "%", "row 1")
+    assert near == '{"from": "4.1\\\\%", "to": "4.3\\\\%"}'
+    for answer, reference, right in [
+        *(("45", minutes, True), ("0.75 \\text{ hours}", minutes, True), ("45 \\text{ s}", minutes, False)),
+        *(("4.2", near, True), ("4.11\\%", near, True), ("4.35", near, False), ("90^\\circ, 90^\\circ", degrees, True)),
+        ("90^\\circ, 45^\\circ", degrees, False),
+    ]:
+        assert grade(f"\\boxed{{{answer}}}", reference).correct is right, (answer, reference)
+
+
+def test_a_tolerance_needs_numbers() -> None:
+    with pytest.raises(BadInput, match=r"row 3: expected numbers for an answer with a tolerance, got 'x' and '1e-1'"):
+        with_tolerance("x", "1e-1", "", "row 3")
