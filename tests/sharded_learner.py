@@ -1,12 +1,14 @@
 """What torchrun starts on each rank for the tests of sharding: a few updates, and what came of them.
 
 Usage: `sharded_learner.py OUT CASES`, with settings of the learner by name of the case as JSON, and perhaps a
-checkpoint to go on from as `start`; OUT/NAME gets `gradients.safetensors`, `metrics.json` and the checkpoint `done`.
+checkpoint to go on from as `start`, and the tokens of a chunk as `chunk`; OUT/NAME gets `gradients.safetensors`,
+`metrics.json` and the checkpoint `done`.
 Alone or with others it does the same.
 
 Touches: argv, files under OUT.
 """
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ from safetensors.torch import save_file
 from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
+from mathppo.learner import adapters
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner
 from mathppo.learner.sharding import Ranks, join, whole
@@ -35,6 +38,16 @@ def batch_of(step: int) -> Batch:
     return collate([*tiny_rollouts(6, seed=step), broken], pad_id=0)
 
 
+def move_factors(learner: Learner) -> None:
+    """Give the factors that start at 0 another value, for those beside them would have no gradient."""
+    factors, generator = adapters.summands(learner.models), torch.Generator().manual_seed(5)
+    moved = {
+        name: torch.randn(factor.shape, generator=generator) / 20 if ".lora_B." in name else factor
+        for name, factor in factors.items()
+    }
+    adapters.put_back(learner.models, moved, where=Path("nowhere"))
+
+
 def gradients_of(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:
     learner.accumulate(learner.experience(batch), learner.count(batch), is_first=True)
     found = {
@@ -50,7 +63,10 @@ def gradients_of(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:
 def work(out: Path, settings: dict[str, Any], ranks: Ranks) -> None:
     settings = dict(settings)
     start = Path(settings.pop("start", ""))
+    chunk = settings.pop("chunk", 0)
     learner = tiny_learner(ranks=ranks, **settings)
+    learner.compute = dataclasses.replace(learner.compute, head_chunk_tokens=chunk)  # however small the vocabulary is
+    move_factors(learner)
     if start.name:
         learner = load_learner(start, learner.settings, reference=start / "policy", temperature=1.0, ranks=ranks)
     gradients = gradients_of(learner, batch_of(learner.step))

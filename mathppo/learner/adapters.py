@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from mathppo.config import LearnerSettings
 from mathppo.errors import BadCheckpoint, BadSetting
 from mathppo.learner.models import PreTrainedModel
-from mathppo.learner.sharding import whole_state
+from mathppo.learner.sharding import like, whole, whole_state
 
 FACTORS = ("lora_A", "lora_B")
 """Parts of the names of what is trained."""
 
 
-def adapt(model: PreTrainedModel, settings: LearnerSettings, *, head: nn.Module | None = None) -> None:
+def adapt(model: PreTrainedModel, settings: LearnerSettings, *, head: nn.Module | None = None, seed: int = 0) -> None:
     """Give each linear layer of a model's trunk its factors, in place; their product is 0 at first.
 
     Where the layers have theirs already, as those of a shared trunk do, they keep them.
@@ -32,6 +32,7 @@ def adapt(model: PreTrainedModel, settings: LearnerSettings, *, head: nn.Module 
         model: policy or critic.
         settings: of the learner.
         head: what is trained as a whole beside the factors: a critic's.
+        seed: of the factors' first draw.
 
     Raises:
         BadSetting: peft is not there, or the trunk has no linear layer.
@@ -54,8 +55,7 @@ def adapt(model: PreTrainedModel, settings: LearnerSettings, *, head: nn.Module 
             )
         wanted = library.LoraConfig(r=settings.lora_rank, lora_alpha=settings.lora_alpha, target_modules=names)
         with torch.random.fork_rng(devices=[]):
-            # One draw for all seeds of a run: the product starts at 0 whatever it is.
-            torch.manual_seed(0)
+            torch.manual_seed(seed)
             library.inject_adapter_in_model(wanted, model)  # freezes all but the factors
     if head is not None:
         head.requires_grad_(True)
@@ -72,25 +72,31 @@ def plain_state(model: nn.Module) -> dict[str, Tensor]:
     state = whole_state(model)
     plain = {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not _is_factor(name)}
     for name, layer in adapted_layers(model).items():
-        with torch.no_grad():
-            plain[f"{name}.weight"] = plain[f"{name}.weight"] + layer.get_delta_weight("default")
+        down, up = (state[f"{name}.{factor}.default.weight"] for factor in FACTORS)
+        plain[f"{name}.weight"] = plain[f"{name}.weight"] + up @ down * layer.scaling["default"]
     return plain
 
 
 def summands(models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     """Give what `plain_state` adds up, by `<model>.<name>`: factors and the weights beside them; empty without factors.
 
-    The sum alone would not do to go on from: it says nothing of the factors, and taking them off again rounds.
+    The sum alone would not do to go on from: it says nothing of the factors, and taking them off again rounds. Every
+    rank has to ask.
 
     Args:
         models: by name; what several share is given once, under the first.
     """
+    return {name: whole(tensor.detach()) for name, tensor in _summands(models).items()}
+
+
+def _summands(models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Give the same as the models hold them, in shards where they are in shards."""
     found, taken = dict[str, Tensor](), set[int]()
     for prefix, model in models.items():
-        for name, tensor in model.state_dict().items():
-            if (_is_factor(name) or name.endswith(".base_layer.weight")) and tensor.data_ptr() not in taken:
-                taken.add(tensor.data_ptr())
-                found[f"{prefix}.{name}"] = tensor.detach()
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            if (_is_factor(name) or name.endswith(".base_layer.weight")) and id(tensor) not in taken:
+                taken.add(id(tensor))
+                found[f"{prefix}.{name}"] = tensor
     return found
 
 
@@ -101,14 +107,14 @@ def put_back(models: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], *, 
     Raises:
         BadCheckpoint: of other models or another rank.
     """
-    own = summands(models)
+    own = _summands(models)
     if {name: x.shape for name, x in own.items()} != {name: x.shape for name, x in tensors.items()}:
         raise BadCheckpoint(
             f"{where}: expected the {len(own)} tensors of learner.lora_rank in these models, got {len(tensors)} of "
             "other names or shapes; give the checkpoint of a run with these settings, or start from its policy folder"
         )
     for name, tensor in own.items():
-        tensor.copy_(tensors[name])
+        tensor.copy_(like(tensors[name], tensor))
 
 
 def _is_factor(name: str) -> bool:

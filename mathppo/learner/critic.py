@@ -18,6 +18,7 @@ from mathppo.learner.forward import Compute
 from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.optimization import CRITIC, Optimizers
 from mathppo.learner.passes import Passes, shuffled, without_loss
+from mathppo.learner.sharding import within
 from mathppo.metrics import MetricRow
 from mathppo.ppo import estimators, gae, losses
 
@@ -84,7 +85,7 @@ class CriticFit:
             return forward.completion_values(self.critic, rows, compute=self.compute)[0]
         # The trunk is the policy's: what trains the critic alone must not move it.
         with torch.no_grad():
-            hidden = forward.hidden_states(self.critic, rows, compute=self.compute)
+            hidden = within(self.critic, lambda: forward.hidden_states(self.critic, rows, compute=self.compute))
         return forward.values_of_states(models.head_of(self.critic), hidden, rows)[0]
 
 

@@ -19,6 +19,7 @@ from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.errors import BadSetting
 from mathppo.learner.models import PreTrainedModel
+from mathppo.learner.sharding import within
 from mathppo.ppo import logprobs
 
 SMALL_VOCABULARY = 1024
@@ -88,12 +89,11 @@ def has_plain_head(policy: PreTrainedModel) -> bool:
     return bool((logits - by_hand).abs().max() <= PLAIN_TOLERANCE * logits.abs().max())
 
 
-def require_fit(policy: PreTrainedModel, compute: Compute, settings: LearnerSettings, *, num_ranks: int) -> None:
+def require_fit(policy: PreTrainedModel, settings: LearnerSettings, *, num_ranks: int) -> None:
     """Refuse what these models or this number of processes cannot serve.
 
     Raises:
-        BadSetting: a shared trunk under a head that is not plain; parts of a model, moments of 8 bits, or LoRA, from
-            shards.
+        BadSetting: a shared trunk under a head that is not plain, or moments of 8 bits in shards.
     """
     shares_trunk = settings.shared_trunk and settings.has_critic
     if shares_trunk and not has_plain_head(policy):
@@ -101,12 +101,10 @@ def require_fit(policy: PreTrainedModel, compute: Compute, settings: LearnerSett
             "learner.shared_trunk: expected a policy whose logits are one matrix times its last states, got "
             f"{type(policy).__name__}; give the critic a trunk of its own"
         )
-    needs_whole = shares_trunk or compute.head_chunk_tokens or settings.optimizer != "adamw" or settings.lora_rank
-    if num_ranks > 1 and needs_whole:
+    if num_ranks > 1 and settings.optimizer != "adamw":
         raise BadSetting(
-            "learner: expected learner.shared_trunk=false, learner.head_chunk_tokens=0, learner.optimizer=adamw and "
-            f"learner.lora_rank=0 on {num_ranks} processes, whose shards are gathered by whole models only; change "
-            "them or start one process"
+            f'learner.optimizer: expected "adamw" on {num_ranks} processes, got "{settings.optimizer}", whose blocks '
+            "of 256 numbers do not end where shards do; set it to adamw, or start one process"
         )
 
 
@@ -130,8 +128,12 @@ def completion_logprobs(
         compute: how.
     """
     if compute.head_chunk_tokens:
-        hidden = hidden_states(policy, batch, compute=compute)
-        return logprobs_of_states(policy, hidden, batch, temperature=temperature, compute=compute)
+
+        def by_chunks() -> tuple[Tensor, Tensor]:
+            hidden = hidden_states(policy, batch, compute=compute)
+            return logprobs_of_states(policy, hidden, batch, temperature=temperature, compute=compute)
+
+        return within(policy, by_chunks)
     with compute.of(policy):
         logits = policy(
             input_ids=batch.ids,

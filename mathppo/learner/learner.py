@@ -8,6 +8,7 @@ Touches: nothing but its own models; checkpoints through `checkpoint.py`.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,9 +25,10 @@ from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.objective import Counts
 from mathppo.learner.optimization import CRITIC, POLICY, Optimizers
 from mathppo.learner.passes import Passes, choose_device, shuffled, without_loss
-from mathppo.learner.sharding import ALONE, Ranks
+from mathppo.learner.sharding import ALONE, Ranks, within
 from mathppo.metrics import MetricRow
 from mathppo.ppo import losses
+from mathppo.seeds import derive_seed
 
 Seen = list[tuple[Int[Tensor, " N"], PolicyView]]
 """What the policy made of some rows, by their index."""
@@ -43,6 +45,7 @@ class Learner:
         temperature: the sampler's; log-probabilities are those of softmax(logits / temperature).
         max_completion_tokens: the sampler's budget; needed for `aggregation = "constant_length"`.
         step: number of updates that the policy has seen.
+        seed: of the first draw of LoRA's factors.
         ranks: the processes that share the work.
 
     Raises:
@@ -59,6 +62,7 @@ class Learner:
         temperature: float,
         max_completion_tokens: int | None = None,
         step: int = 0,
+        seed: int = 0,
         ranks: Ranks = ALONE,
     ) -> None:
         device = choose_device(settings)
@@ -70,13 +74,17 @@ class Learner:
         self.settings, self.temperature, self.step = settings, temperature, step
         self.max_completion_tokens, self.kl_coef = max_completion_tokens, settings.kl_coef
         self.compute = forward.choose_compute(policy, settings)
-        forward.require_fit(policy, self.compute, settings, num_ranks=ranks.size)
+        forward.require_fit(policy, settings, num_ranks=ranks.size)
         for name, model in self.models.items():
+            head = models.head_of(model) if name == CRITIC else None
             if settings.lora_rank:
-                adapters.adapt(model, settings, head=models.head_of(model) if name == CRITIC else None)
+                adapters.adapt(model, settings, head=head, seed=derive_seed(seed, name))
             if settings.activation_checkpointing:
                 models.mark_layers(model)
-            ranks.shard(model)
+            if head is not None and settings.shared_trunk:
+                ranks.shard_head(model, head, policy)
+            else:
+                ranks.shard(model)
         if reference is not None:
             ranks.shard(reference)
         self.passes = Passes(settings.micro_batch_size, settings.micro_batch_tokens, device, ranks)
@@ -238,7 +246,8 @@ class Learner:
         if self.critic is None or not settings.shared_trunk:
             wanted = settings.entropy_coef > 0 or rows.old is None
             return *self._logprobs(self.policy, batch, with_entropy=wanted), None
-        return forward.both_heads(
+        both = partial(
+            forward.both_heads,
             self.policy,
             models.head_of(self.critic),
             batch,
@@ -246,6 +255,7 @@ class Learner:
             trunk_value_gradient=settings.trunk_value_gradient,
             compute=self.compute,
         )
+        return within(self.policy, both)
 
     def pretrain_critic(self, train: Batch, held_out: Batch, *, seed: int) -> Iterator[MetricRow]:
         """Fit the critic to the frozen policy's rollouts; see `critic.fit_critic`.
@@ -266,7 +276,7 @@ class Learner:
             name: (checkpoint.Weights(model, adapters.plain_state(model)), *((tokenizer,) if name == POLICY else ()))
             for name, model in self.models.items()
         }
-        tensors = self.optimizers.tensors()
+        tensors, summands = self.optimizers.tensors(), adapters.summands(self.models)
         if self.passes.ranks.rank > 0:
             return
         numbers = {"kl_coef": self.kl_coef, "skipped_in_a_row": float(self.optimizers.skipped_in_a_row)}
@@ -275,7 +285,7 @@ class Learner:
             step=self.step,
             folders=folders,
             optimizers=tensors,
-            adapters=adapters.summands(self.models),
+            adapters=summands,
             numbers=numbers,
         )
 

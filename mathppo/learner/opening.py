@@ -21,6 +21,7 @@ def load_learner(
     reference: Path,
     temperature: float,
     max_completion_tokens: int | None = None,
+    seed: int = 0,
     ranks: Ranks = ALONE,
 ) -> Learner:
     """Restore a learner from a checkpoint, exactly as it was saved, by whatever number of processes.
@@ -31,6 +32,7 @@ def load_learner(
         reference: folder of the reference policy; read only where the settings take a KL.
         temperature: the sampler's.
         max_completion_tokens: the sampler's budget.
+        seed: of the first draw of LoRA's factors.
         ranks: the processes that share the work.
 
     Raises:
@@ -55,6 +57,7 @@ def load_learner(
         temperature=temperature,
         max_completion_tokens=max_completion_tokens,
         step=step,
+        seed=seed,
         ranks=ranks,
     )
     learner.restore(path)
@@ -68,6 +71,7 @@ def start_learner(
     reference: Path,
     temperature: float,
     max_completion_tokens: int | None = None,
+    seed: int = 0,
     ranks: Ranks = ALONE,
 ) -> Learner:
     """Give the learner of a policy that has no critic yet; arguments and errors as in `load_learner`."""
@@ -79,6 +83,7 @@ def start_learner(
         settings,
         temperature=temperature,
         max_completion_tokens=max_completion_tokens,
+        seed=seed,
         ranks=ranks,
     )
 

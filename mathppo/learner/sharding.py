@@ -7,17 +7,23 @@ by counts of the whole step, so that the gradients of any number of ranks are th
 Touches: torch's process group; the network between the ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mathppo.ppo.losses import Stats
+
+T = TypeVar("T")
+
+WITHIN = "run_within"
+"""Name of the method that a sharded model gets for `within`."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,20 @@ class Ranks:
             for layer in layers:
                 fully_shard(layer, mesh=self.mesh)
         fully_shard(model, mesh=self.mesh)
+        setattr(model, WITHIN, _call)
+        register_fsdp_forward_method(model, WITHIN)
+
+    def shard_head(self, model: nn.Module, head: nn.Module, owner: nn.Module) -> None:
+        """Shard the head of a model whose trunk is that of `owner`, which is sharded already.
+
+        A pass of the model is then one of the owner, whose weights are gathered around it.
+        """
+        if self.mesh is None:
+            return
+        fully_shard(head, mesh=self.mesh)
+        run, forward = getattr(owner, WITHIN), model.forward
+        setattr(model, WITHIN, run)
+        model.forward = lambda *args, **kwargs: run(lambda: forward(*args, **kwargs))
 
 
 ALONE = Ranks()
@@ -88,6 +108,18 @@ def join() -> Iterator[Ranks]:
         distributed.barrier()
     finally:
         distributed.destroy_process_group()
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+def within(model: nn.Module, function: Callable[[], T]) -> T:
+    """Call a function that uses parts of a model, such as its trunk alone, as a forward pass of the model.
+
+    What is in shards is gathered around the call, for FSDP knows of no pass but that of the whole model.
+    """
+    return getattr(model, WITHIN, _call)(function)
 
 
 def whole(x: Tensor) -> Tensor:

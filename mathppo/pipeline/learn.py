@@ -53,6 +53,7 @@ def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE) -> Learner:
         reference=reference,
         temperature=config.generator.temperature,
         max_completion_tokens=config.generator.max_new_tokens,
+        seed=derive_seed(config.run.seed, "factors"),
         ranks=ranks,
     )
 

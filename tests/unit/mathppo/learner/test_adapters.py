@@ -62,8 +62,11 @@ def test_factors_change_nothing_at_first_and_are_all_that_learns_beside_the_crit
 
 
 @needs_peft
-def test_the_first_draw_of_the_factors_is_one_for_all_and_leaves_the_global_state() -> None:
+def test_the_first_draw_of_the_factors_is_the_seeds_and_leaves_the_global_state() -> None:
     first = tiny_learner(**LORA).policy.state_dict()
+    other = Learner(tiny_learner().policy, None, None, LearnerSettings(**LORA), temperature=1.0, seed=1)  # type: ignore[arg-type]
+    differing = {name for name, tensor in other.policy.state_dict().items() if not torch.equal(tensor, first[name])}
+    assert differing == {name for name in first if ".lora_A." in name}
     with torch.random.fork_rng():
         torch.manual_seed(99)
         before = torch.get_rng_state()

@@ -93,15 +93,12 @@ def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
         Learner(policy, tiny_learner().models["critic"], None, settings, temperature=1.0)
 
 
-def test_states_of_the_trunk_alone_are_refused_on_several_processes() -> None:
-    policy, compute = tiny_learner().policy, forward.Compute(head_chunk_tokens=5)
-    plain = LearnerSettings()
-    forward.require_fit(policy, forward.PLAIN, plain, num_ranks=2)
-    refused = ({"shared_trunk": True}, {"optimizer": "adamw8bit"}, {"lora_rank": 4})
-    for used, settings in [(compute, plain), *((forward.PLAIN, LearnerSettings(**values)) for values in refused)]:  # type: ignore[arg-type]
-        forward.require_fit(policy, used, settings, num_ranks=1)
-        with pytest.raises(BadSetting, match=r"learner\.optimizer=adamw and learner\.lora_rank=0 on 2 processes"):
-            forward.require_fit(policy, used, settings, num_ranks=2)
+def test_moments_of_8_bits_are_refused_on_several_processes() -> None:
+    policy, settings = tiny_learner().policy, LearnerSettings(optimizer="adamw8bit")
+    forward.require_fit(policy, LearnerSettings(), num_ranks=2)
+    forward.require_fit(policy, settings, num_ranks=1)
+    with pytest.raises(BadSetting, match=r'learner\.optimizer: expected "adamw" on 2 processes, got "adamw8bit"'):
+        forward.require_fit(policy, settings, num_ranks=2)
 
 
 def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> None:
