@@ -4,7 +4,6 @@ Touches: artefacts, through the stages; standard output.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,14 +19,16 @@ from mathppo.evaluate.metrics import Evaluation, Mode
 from mathppo.generator.base import Generator
 from mathppo.generator.engines import open_engine
 from mathppo.learner import checkpoint, diagnostics, models
+from mathppo.learner.passes import choose_device
 from mathppo.learner.sharding import Ranks, join
+from mathppo.metrics import TRAINING_METRICS, Iteration, append_row
 from mathppo.pipeline import verbs
-from mathppo.pipeline.benchmark import Policy
 from mathppo.pipeline.evaluate import evaluate_policy
 from mathppo.pipeline.import_gguf import import_gguf
 from mathppo.pipeline.learn import learn, open_learner, pretrain_critic, require_known_steps
 from mathppo.pipeline.preflight import check_device
 from mathppo.pipeline.prepare import held_out_problems, prepare
+from mathppo.pipeline.sample_log import Policy
 from mathppo.pipeline.stages import (
     Grading,
     choose_problems,
@@ -39,18 +40,27 @@ from mathppo.pipeline.stages import (
 )
 from mathppo.pipeline.train import train
 from mathppo.pipeline.warmstart import warmstart
-from mathppo.progress import Reporter
+from mathppo.progress import SILENT, Reporter
 from mathppo.records import Problem
-from mathppo.report import terminal_table, write_report
+from mathppo.report import terminal_tables, write_report
 from mathppo.report.trackers import track
 from mathppo.seeds import derive_seed
 
 
+LEARNT = (
+    *("policy_loss", "value_loss", "explained_variance_outcome", "entropy", "approx_kl", "ref_kl"),
+    *("clip_share_high", "clip_share_low", "behaviour_kl", "stale_share", "policy_grad_norm", "critic_grad_norm"),
+    *("num_tokens", "num_rollouts_dropped", "num_updates_skipped"),
+)
+"""Metrics that `learn` prints; its log has all."""
+
+
 def _train(options: argparse.Namespace) -> int:
-    reporter = Reporter()
-    run = train(_configured(options), options.run_dir, reporter)
-    print_table(run.root)
-    print(f"report: {run.root / 'report.html'}")
+    with join(choose_device(options.config.learner).type) as ranks:
+        run = train(_configured(options), options.run_dir, _reporter_of(ranks), ranks)
+        if ranks.rank == 0:
+            print_table(run.root)
+            print(f"report: {run.root / 'report.html'}")
     return 0
 
 
@@ -115,29 +125,38 @@ def _grade(options: argparse.Namespace) -> int:
 
 
 def _learn(options: argparse.Namespace) -> int:
-    config, reporter = _configured(options), Reporter()
+    with join(choose_device(options.config.learner).type) as ranks:
+        return _learn_on(ranks, options, _configured(options))
+
+
+def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config) -> int:
+    """Learn on every process that torchrun started, or on this one; the first one writes and prints."""
     if (options.out / checkpoint.HEADER).is_file():
         raise BadArtefact(f"{options.out}: expected no checkpoint yet, found one; choose another --out")
     store.check_free(options.out)
-    with join() as ranks:
-        return _learn_on(ranks, options, config, reporter)
-
-
-def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config, reporter: Reporter) -> int:
-    """Learn on every process that torchrun started, or on this one; the first one writes and prints."""
     scored = store.read_artefact(options.scored, store.SCORED)
     learner = open_learner(config, options.checkpoint, ranks)
     tokenizer = models.load_tokenizer(options.checkpoint / "policy")
     require_known_steps(learner, scored)  # before the critic's pretraining takes its time
+    log = options.out.with_name(f"{options.out.name}.metrics.jsonl")
     if options.critic_rollouts is not None:
         rollouts = store.read_artefact(options.critic_rollouts, store.SCORED)
-        log = options.out.with_name(f"{options.out.name}.critic_pretraining.jsonl")
-        pretrain_critic(learner, rollouts, config, tokenizer, log, reporter)
+        pretrain_critic(learner, rollouts, config, tokenizer, log, _reporter_of(ranks))
     metrics = learn(learner, scored, config, tokenizer)
+    if ranks.rank == 0:
+        append_row(log, Iteration(iteration=learner.step, metrics=metrics))
     learner.save(options.out, tokenizer)
     if ranks.rank == 0:
-        print(json.dumps({"step": learner.step, **metrics}))
+        for name in LEARNT:
+            if name in metrics:
+                print(f"{name:<28}{metrics[name]:>12.4g} {TRAINING_METRICS[name].unit}")
+        print(f"{options.out}: step {learner.step}; all metrics in {log}")
     return 0
+
+
+def _reporter_of(ranks: Ranks) -> Reporter:
+    """Give what shows progress: the first process does for all."""
+    return Reporter() if ranks.rank == 0 else SILENT
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -239,7 +258,9 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = MappingProxyType(
 
 def print_table(run_dir: Path) -> None:
     """Print the table of before and after on standard output."""
-    Console(width=None).print(terminal_table(run_dir))
+    console = Console(width=None)
+    for table in terminal_tables(run_dir, console.width):
+        console.print(table)
 
 
 def describe(evaluation: Evaluation) -> str:

@@ -1,8 +1,8 @@
 """Evaluation: grading and statistics of a recorded log, error rates of comparisons, coverage of intervals.
 
 `log` grades and summarises 100,000 recorded samples and fails past 60 s or 1 GiB. `nulls` compares equal policies and
-fails where they are told apart more or less often than 5 % plus or minus 1 point. `coverage` fails where 95 % intervals cover the truth less than 93 % or more
-than 97 % of the time.
+fails where they are told apart more or less often than 5 % plus or minus 1 point. `coverage` fails where 95 % intervals
+cover the truth less than 93 % or more than 97 % of the time.
 
 Touches: argv, standard output, a temporary folder.
 """

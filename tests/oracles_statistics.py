@@ -50,7 +50,7 @@ def share_of_choices(num_correct: int, num_samples: int, k: int, needed: int) ->
 
 
 def sign_flip_by_enumeration(differences: list[float]) -> float:
-    """Look at every way to swap the two sides, problem by problem; a tie counts half, and no difference at all whole."""
+    """Look at every way to swap the two sides, problem by problem; ties count half."""
     observed = abs(math.fsum(differences))
     sums = [math.fsum(d * s for d, s in zip(differences, signs, strict=True))
             for signs in itertools.product((1, -1), repeat=len(differences))]  # fmt: skip

@@ -49,8 +49,10 @@ def g_pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int, threshol
     # 0.1 * 30 is 3.0000000000000004 in floating point, and must need 3 right samples, not 4.
     needed = max(1, math.ceil(threshold * k - 1e-9))
     pairs, where = np.unique(np.stack([correct, samples], axis=1), axis=0, return_inverse=True)
+    # Of k samples at most c are right and at most n - c wrong: at k = n, one term is left.
     estimates = [
-        sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(needed, k + 1)) / math.comb(n, k)
+        sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(max(needed, k - n + c), min(k, c) + 1))
+        / math.comb(n, k)
         for c, n in pairs.tolist()
     ]
     return np.asarray(estimates, dtype=np.float64)[where.reshape(-1)]

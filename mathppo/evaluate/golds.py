@@ -94,7 +94,8 @@ def with_tolerance(reference: str, tolerance: str, unit: str, where: str) -> str
         middle, reach = Decimal(reference), Decimal(tolerance)
     except InvalidOperation:
         raise BadInput(
-            f"{where}: expected numbers for an answer with a tolerance, got {reference!r} and {tolerance!r}; repair the row"
+            f"{where}: expected numbers for an answer with a tolerance, got {reference!r} and {tolerance!r}; repair "
+            "the row"
         ) from None
     return json.dumps({"from": with_unit(str(middle - reach), unit), "to": with_unit(str(middle + reach), unit)})
 

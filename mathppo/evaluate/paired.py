@@ -21,8 +21,8 @@ from mathppo.evaluate.statistics import NUM_RESAMPLES, Interval
 def mcnemar_p(num_only_a: int, num_only_b: int, *, mid: bool = True) -> float:
     """McNemar's test: how surprising the split of the problems that only one policy solved is.
 
-    If neither is better, each such problem is A's with chance 1/2: the exact p is 2 P(Binomial(a + b, 1/2) <= min(a, b)),
-    at most 1, and the mid-p counts the observed split itself half (note M-eval-7).
+    If neither is better, each such problem is A's with chance 1/2. The exact p is twice
+    P(Binomial(a + b, 1/2) <= min(a, b)), at most 1; the mid-p counts the observed split itself half (note M-eval-7).
 
     Args:
         num_only_a: a, problems that only A solved.

@@ -15,7 +15,7 @@ from mathppo.evaluate.metrics import Evaluation, Mode, summarise
 from mathppo.evaluate.outcomes import Outcome
 from mathppo.evaluate.result import FirstPrompt, Result, counts_of, problems_hash, prompts_hash
 from mathppo.generator.base import Generator
-from mathppo.pipeline.benchmark import write_record
+from mathppo.pipeline.result_files import write_record
 from mathppo.pipeline.stages import Grading, make_requests, sampling_of, write_rollouts, write_scored
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import PreTrainedTokenizerBase

@@ -15,9 +15,9 @@ from mathppo import store
 from mathppo.config import GraderSettings
 from mathppo.evaluate.export import lighteval_results, lm_eval_results, lm_eval_samples, sanitised, task_names
 from mathppo.evaluate.result import Result
-from mathppo.pipeline.benchmark import problems_folder, prompts_file, read_results
 from mathppo.pipeline.grading import grade_samples, open_grader
 from mathppo.pipeline.rescore import samples_of
+from mathppo.pipeline.result_files import problems_folder, prompts_file, read_results
 from mathppo.pipeline.run_directory import versions
 
 Format = Literal["lm-eval", "lighteval"]

@@ -17,8 +17,9 @@ from mathppo.evaluate.rescore import Flip, Rescore, list_flips
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.samples import SAMPLES, GradedSample, Sample
 from mathppo.evaluate.tables import markdown_table
-from mathppo.pipeline.benchmark import policy_folder, problems_folder, read_results, tally, write_record
+from mathppo.pipeline.benchmark import tally
 from mathppo.pipeline.grading import grade_samples, open_grader
+from mathppo.pipeline.result_files import policy_folder, problems_folder, read_results, write_record
 from mathppo.progress import SILENT, Reporter
 
 

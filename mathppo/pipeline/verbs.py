@@ -10,20 +10,21 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from mathppo.config import Config
 from mathppo.errors import BadSetting
 from mathppo.evaluate.benchmarks import Benchmark, load_benchmark, parse_benchmarks
-from mathppo.evaluate.compare import Comparison, compare_results, write_p
+from mathppo.evaluate.compare import compare_results
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.tables import percent
-from mathppo.pipeline.benchmark import Policy, Prompting, evaluate_benchmarks, read_results, write_record
+from mathppo.pipeline.benchmark import Prompting, evaluate_benchmarks
 from mathppo.pipeline.export import export
 from mathppo.pipeline.rescore import rescore
+from mathppo.pipeline.result_files import read_results, write_record
+from mathppo.pipeline.sample_log import Policy, check_size
 from mathppo.pipeline.stages import open_pool
 from mathppo.progress import Reporter
+from mathppo.report import comparison_tables
 
 NUM_LISTED = 10
 """Wins, losses and flips named on the terminal; files name all."""
@@ -37,6 +38,8 @@ def run_benchmarks(
         (_head(load_benchmark(card, options.benchmark_dir, golds=options.golds), options.limit), samples)
         for card, samples in parse_benchmarks(options.benchmarks)
     ]
+    for benchmark, samples in benchmarks:
+        check_size(benchmark.card.name, len(benchmark.problems), samples)
     templates = (options.templates or config.problems.template).split(",")
     results: list[Result] = []
     with open_pool(config) as pool:
@@ -103,7 +106,9 @@ def compare(options: argparse.Namespace) -> int:
         raise BadSetting(f"compare: expected at least two folders, got {len(options.folders)}")
     baseline, *others = [read_results(folder) for folder in options.folders]
     comparison = compare_results(baseline, others, force=options.force)
-    Console(width=None).print(comparison_table(comparison))
+    console = Console(width=None)
+    for table in comparison_tables(comparison, console.width):
+        console.print(table)
     for one in comparison.sets:
         print(one.sentence)
         for name, ids in (("wins", one.wins), ("losses", one.losses)):
@@ -115,24 +120,6 @@ def compare(options: argparse.Namespace) -> int:
         write_record(options.out, comparison)
         print(options.out)
     return 0
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """Make the table of a comparison."""
-    table = Table(pad_edge=False)
-    for heading in ("set", "A", "B", "accuracy A", "accuracy B", "B - A", "95% interval", "p (Holm)", "detectable"):
-        table.add_column(heading, justify="left" if heading in ("set", "A", "B") else "right")
-    for one in comparison.sets:
-        table.add_row(
-            *map(Text, (one.label, one.model_a, one.model_b)),
-            percent(one.accuracy_a),
-            percent(one.accuracy_b),
-            f"{100 * one.difference:+.1f}",
-            f"{100 * one.low:+.1f} to {100 * one.high:+.1f}",
-            write_p(one.p_holm),
-            percent(one.detectable),
-        )
-    return table
 
 
 def score(options: argparse.Namespace, config: Config, reporter: Reporter) -> int:

@@ -4,7 +4,7 @@ Touches: nothing.
 """
 
 from mathppo.report.page import write_report
-from mathppo.report.terminal import terminal_table
+from mathppo.report.terminal import comparison_tables, terminal_tables
 from mathppo.report.views import RolloutView, write_views
 
-__all__ = ["RolloutView", "terminal_table", "write_report", "write_views"]
+__all__ = ["RolloutView", "comparison_tables", "terminal_tables", "write_report", "write_views"]

@@ -17,15 +17,17 @@ from graders import GraderPool
 from mathppo.append_log import read_log
 from mathppo.cli import main
 from mathppo.config import ModelSettings
-from mathppo.errors import BadArtefact, StageFailed
+from mathppo.errors import BadArtefact, BadInput, StageFailed
 from mathppo.evaluate.benchmarks import Benchmark, find_card, load_benchmark
 from mathppo.evaluate.samples import SAMPLES
 from mathppo.generator.base import Request, Sampling
 from mathppo.learner import models
-from mathppo.pipeline import benchmark as stage
-from mathppo.pipeline.benchmark import Policy, Prompting, evaluate_benchmark, read_results
+from mathppo.pipeline import sample_log
+from mathppo.pipeline.benchmark import Prompting, evaluate_benchmark
 from mathppo.pipeline.grading import answer_classes
 from mathppo.pipeline.rescore import rescore
+from mathppo.pipeline.result_files import read_results
+from mathppo.pipeline.sample_log import Policy
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.records import FinishReason, Problem, Rollout
 
@@ -123,10 +125,20 @@ def test_other_weights_prompts_or_seeds_never_meet_an_old_entry(
         assert engine.asked == 12 * number
 
 
+def test_more_samples_than_memory_holds_are_refused_before_any_is_asked_for(
+    tmp_path: Path, pool: GraderPool, bench: Benchmark
+) -> None:
+    engine = Engine()
+    with pytest.raises(BadInput, match=r"linear: expected at most 1,000,000 samples of a set, got 12 problems x 1,000,"
+                       r"000,000 = 12,000,000,000; ask for at most 83,333 a problem"):  # fmt: skip
+        evaluate_benchmark(policy(engine), pool, bench, 10**9, PLAIN, CONFIG, tmp_path)
+    assert engine.asked == 0
+
+
 def test_what_a_failure_leaves_behind_is_completed_to_the_same_result(
     tmp_path: Path, pool: GraderPool, bench: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stage, "SAMPLED_AT_ONCE", 10)
+    monkeypatch.setattr(sample_log, "SAMPLED_AT_ONCE", 10)
     whole = evaluate_benchmark(policy(Engine()), pool, bench, 4, PLAIN, CONFIG, tmp_path / "whole")
     out, engine = tmp_path / "torn", Engine(fails_after=27)
     with pytest.raises(KeyboardInterrupt):

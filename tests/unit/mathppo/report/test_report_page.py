@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from synthetic_run import view, write_run
 
-from mathppo.report import terminal_table, write_report, write_views
+from mathppo.report import terminal_tables, write_report, write_views
 from mathppo.report.figures import smoothed
 from mathppo.report.page import headline
 from mathppo.report.reading import Summary, read_run
@@ -215,12 +215,17 @@ def test_smoothing_keeps_the_mean_and_covers_it() -> None:
     assert smoothed([3.0], 5) == ([3.0], [3.0], [3.0])
 
 
-def test_the_terminal_says_the_same(run: Path, tmp_path: Path) -> None:
-    console = Console(width=100, file=io.StringIO())
+@pytest.mark.parametrize(("width", "num_tables"), [(60, 2), (79, 2), (80, 1), (120, 1)])
+def test_the_terminal_says_the_same(run: Path, tmp_path: Path, width: int, num_tables: int) -> None:
+    console = Console(width=width, file=io.StringIO())
+    tables = terminal_tables(run, width)
     with console.capture() as capture:
-        console.print(terminal_table(run))
+        for table in tables:
+            console.print(table)
     text = capture.get()
     assert "36.0%" in text
     assert "91.3% to 93.6%" in text
-    assert text.count("greedy") == 3
-    assert terminal_table(read_run(tmp_path)).row_count == 0
+    assert text.count("greedy") == 1 + 2 * num_tables
+    assert len(tables) == num_tables
+    assert "…" not in text
+    assert [table.row_count for table in terminal_tables(read_run(tmp_path), width)] == [0] * num_tables
