@@ -13,6 +13,14 @@ completion token of every row. For the prompt `a b`, the completion `x y z`, P =
     value at column P - 1 + t      is values[t] = V(prompt + completion[:t]), before token t is chosen
     value at column P - 1 + 3      is bootstrap_values = V(prompt + whole completion), read only where truncated
 
+Packed, the texts lie one after the other without padding; with `a b | x` as a second row:
+
+    place             0    1    2    3    4    5    6    7
+    ids               a    b    x    y    z    a    b    x
+    position_ids      0    1    2    3    4    0    1    2
+    ends              0, 5, 8                 before = 1 2 3 6, the places that x y z x were sampled from
+                                              last = 4, 7, the places of V(prompt + whole completion)
+
 Touches: nothing.
 """
 
@@ -29,6 +37,27 @@ from mathppo.records import ScoredRollout
 OF_ALL_COLUMNS = ("ids", "attention_mask", "position_ids")
 OF_STEPS = ("completion_mask", "loss_mask", "behaviour_logprobs")
 """Fields of a batch that are `[B L]`, and those that are `[B T]`."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The texts of a batch one after the other: N real tokens, M of them sampled, no padding.
+
+    Args:
+        ids: row by row.
+        position_ids: from 0 in each text.
+        ends: 0, and where each text ends.
+        longest: tokens of the longest text.
+        before: places that the sampled tokens' distributions and values are at, row by row.
+        last: place of each text's last token.
+    """
+
+    ids: Int[Tensor, "1 N"]
+    position_ids: Int[Tensor, "1 N"]
+    ends: Int[Tensor, " B+1"]
+    longest: int
+    before: Int[Tensor, " M"]
+    last: Int[Tensor, " B"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +119,21 @@ class Batch:
         columns = {name: tensor[:, first:end] for name, tensor in vars(self).items() if name in OF_ALL_COLUMNS}
         steps = {name: tensor[:, : end - start] for name, tensor in vars(self).items() if name in OF_STEPS}
         return replace(self, **columns, **steps)
+
+    def packed(self) -> Packed:
+        """Give the texts without their padding."""
+        mask = self.attention_mask
+        lengths = mask.sum(1)
+        ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
+        places = mask.flatten().cumsum(0).view_as(mask) - 1
+        return Packed(
+            ids=self.ids[mask][None],
+            position_ids=self.position_ids[mask][None],
+            ends=ends,
+            longest=int(lengths.max()),
+            before=places[:, self.prompt_width :][self.completion_mask] - 1,
+            last=ends[1:].long() - 1,
+        )
 
     def to(self, device: torch.device) -> "Batch":
         return Batch(**{name: tensor.to(device) for name, tensor in vars(self).items()})

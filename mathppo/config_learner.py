@@ -115,6 +115,10 @@ class LearnerSettings(Settings, frozen=True):
     micro_batch_tokens: Annotated[
         int, doc("tokens a pass, padding included, rollouts sorted by length; 0 = micro_batch_size rollouts", ge=0)
     ] = 0
+    packing: Annotated[
+        Literal["auto", "packed", "padded"],
+        doc('"packed": texts one after the other, no padding; auto = so on a GPU in bfloat16, where the model can'),
+    ] = "auto"
     head_chunk_tokens: Annotated[
         int, doc("tokens whose logits exist at one time, where the vocabulary is above 1024; 0 = all of a pass", ge=0)
     ] = 512

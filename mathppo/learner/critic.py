@@ -13,8 +13,8 @@ from torch import Tensor
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.learner import diagnostics, forward, models
+from mathppo.learner.compute import Compute
 from mathppo.learner.experience import Experience
-from mathppo.learner.forward import Compute
 from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.optimization import CRITIC, Optimizers
 from mathppo.learner.passes import Passes, shuffled, without_loss
@@ -86,7 +86,7 @@ class CriticFit:
         # The trunk is the policy's: what trains the critic alone must not move it.
         with torch.no_grad():
             hidden = within(self.critic, lambda: forward.hidden_states(self.critic, rows, compute=self.compute))
-        return forward.values_of_states(models.head_of(self.critic), hidden, rows)[0]
+        return forward.values_of_states(models.head_of(self.critic), hidden, rows, compute=self.compute)[0]
 
 
 def value_loss(

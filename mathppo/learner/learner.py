@@ -19,6 +19,7 @@ from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.errors import BrokenInvariant
 from mathppo.learner import adapters, checkpoint, diagnostics, forward, models, objective
+from mathppo.learner.compute import choose_compute, require_fit
 from mathppo.learner.critic import CriticFit, fit_critic, value_loss
 from mathppo.learner.experience import Experience, PolicyView, build_experience, put_together, view_policy
 from mathppo.learner.models import PreTrainedModel
@@ -73,21 +74,24 @@ class Learner:
         self.policy, self.critic, self.reference = policy, critic, reference
         self.settings, self.temperature, self.step = settings, temperature, step
         self.max_completion_tokens, self.kl_coef = max_completion_tokens, settings.kl_coef
-        self.compute = forward.choose_compute(policy, settings)
-        forward.require_fit(policy, settings, num_ranks=ranks.size)
+        others = [model for model in (critic, reference) if model is not None]
+        self.compute = choose_compute(policy, settings, others=others)
+        require_fit(policy, settings, num_ranks=ranks.size)
         for name, model in self.models.items():
             head = models.head_of(model) if name == CRITIC else None
             if settings.lora_rank:
                 adapters.adapt(model, settings, head=head, seed=derive_seed(seed, name))
             if settings.activation_checkpointing:
-                models.mark_layers(model)
+                models.mark_layers(model, packs=self.compute.packs)
             if head is not None and settings.shared_trunk:
                 ranks.shard_head(model, head, policy)
             else:
                 ranks.shard(model)
         if reference is not None:
             ranks.shard(reference)
-        self.passes = Passes(settings.micro_batch_size, settings.micro_batch_tokens, device, ranks)
+        self.passes = Passes(
+            settings.micro_batch_size, settings.micro_batch_tokens, packs=self.compute.packs, device=device, ranks=ranks
+        )
         self.optimizers = Optimizers(self.models, settings)
         self._fit = None if critic is None else CriticFit(critic, self.optimizers, settings, self.passes, self.compute)
 

@@ -4,15 +4,18 @@ The critic is a token classifier with one label, so that plain transformers load
 policy, started from its weights, with a scalar head that starts at zero. Both stay in evaluation mode: dropout is off
 while sampling and while learning, else the ratio of an unchanged policy would not be 1.
 
-Touches: model folders, for reading; safetensors only.
+Touches: model folders, for reading; safetensors only. Registers one way of attention with transformers.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 import transformers
 from torch import nn
 from transformers import (
+    AttentionInterface,
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForTokenClassification,
@@ -24,10 +27,14 @@ from transformers import (
 
 from mathppo.config import ModelSettings
 from mathppo.errors import BadCheckpoint, BadSetting
+from mathppo.learner.attention import packed_attention
 from mathppo.unloadable import UNLOADABLE
 
 CONFIG = "config.json"
 """What every Hugging Face model folder holds."""
+
+PACKED = "mathppo_packed"
+AttentionInterface.register(PACKED, packed_attention)
 
 
 def build_policy(
@@ -162,11 +169,29 @@ def _reason(error: BaseException) -> str:
     return ": ".join([type(error).__name__, *first])
 
 
-def mark_layers(model: PreTrainedModel) -> None:
-    """Mark a model's layers as ones that backward computes again; `forward.Compute` says when they are."""
+def mark_layers(model: PreTrainedModel, *, packs: bool = False) -> None:
+    """Mark a model's layers as ones that backward computes again; `compute.Compute` says when they are.
+
+    Args:
+        model: policy or critic.
+        packs: its passes are packed, and so must be what backward repeats of them.
+    """
     # The older name is deprecated in favour of one that transformers before 5.20 does not have.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable()
+    again = {"context_fn": lambda: (nullcontext(), attending_packed(model))} if packs else {}
+    enable({"use_reentrant": False, **again})
+
+
+@contextmanager
+def attending_packed(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model's layers attend within packed texts for a while; whoever else uses it finds it as it was."""
+    config = model.base_model.config
+    before = config._attn_implementation
+    config._attn_implementation = PACKED
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
 
 
 def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

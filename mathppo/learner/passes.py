@@ -1,13 +1,15 @@
 """How the rows of a batch are divided into forward passes, and by ranks, and put together again.
 
-Rows are sorted by length, so that a pass holds little padding. Every rank runs as many passes as every other, for the
-collectives of sharded weights wait for all: a rank without rows left repeats one that counts nothing.
+Rows are sorted by length, so that a pass holds little padding; packed ones have none, and passes as many tokens as each
+other, about. Every rank runs as many passes as every other, for the collectives of sharded weights wait for all: a rank
+without rows left repeats one that counts nothing.
 
 Touches: nothing.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 
 import torch
 from jaxtyping import Int
@@ -26,13 +28,15 @@ class Passes:
 
     Args:
         max_rows: rollouts a pass, where `max_tokens` is 0.
-        max_tokens: tokens a pass, padding included, at least one rollout; its rows lose the columns they do not need.
+        max_tokens: tokens a pass, at least one rollout; its rows lose the columns they do not need.
+        packs: padding does not count.
         device: where the models are.
         ranks: the processes that share the work.
     """
 
     max_rows: int
     max_tokens: int = 0
+    packs: bool = False
     device: torch.device = CPU
     ranks: Ranks = ALONE
 
@@ -40,6 +44,8 @@ class Passes:
         """Give the indices of all rows, shortest first, by pass."""
         if not self.max_tokens:
             return list(batch.lengths.argsort(stable=True).split(self.max_rows))
+        if self.packs:
+            return [torch.tensor(rows) for rows in self._balanced(batch.attention_mask.sum(1).tolist())]
         prompts, completions = (batch.attention_mask.sum(1) - batch.lengths).tolist(), batch.lengths.tolist()
         order = sorted(range(batch.num_rows), key=lambda row: (prompts[row] + completions[row], row))
         found: list[list[int]] = []
@@ -52,6 +58,27 @@ class Passes:
             found[-1].append(row)
             widths = wider
         return [torch.tensor(rows) for rows in found]
+
+    def _balanced(self, lengths: list[int]) -> list[list[int]]:
+        """Give passes of about as many tokens each, as many as the ranks can share evenly, none above the budget.
+
+        Source: Graham 1969, "Bounds on Multiprocessing Timing Anomalies": longest first, each where most room is.
+        """
+        order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+        budget, step = max(self.max_tokens, lengths[order[0]]), self.ranks.size
+        count = -(-sum(lengths) // budget)
+        while True:
+            count = min(-(-count // step) * step, len(lengths))
+            passes: list[list[int]] = [[] for _ in range(count)]
+            sizes = [(0, index) for index in range(count)]
+            for row in order:
+                size, index = heappop(sizes)
+                passes[index].append(row)
+                heappush(sizes, (size + lengths[row], index))
+            if count == len(lengths) or max(sizes)[0] <= budget:
+                # Neighbours of a length share a call of attention.
+                return [sorted(rows, key=lambda row: (lengths[row], row)) for rows in passes]
+            count += 1
 
     def deal(self, batch: Batch) -> Iterator[tuple[Int[Tensor, " N"], bool]]:
         """Yield the passes of this rank, and whether each counts; neighbours in length run side by side."""
