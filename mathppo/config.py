@@ -100,10 +100,16 @@ class GeneratorSettings(Settings, frozen=True):
     kv_cache_bytes: Annotated[int, doc("vllm: keys and values; 0 = 512 MiB on a CPU, the share on a GPU", ge=0)] = 0
     gpu_memory_share: Annotated[float, doc("vllm: of a GPU's memory for weights, keys and values", gt=0, le=1)] = 0.45
     own_process: Annotated[bool, doc("vllm: in processes of its own, which may die and are started again")] = False
-    sleeps: Annotated[bool, doc("vllm: gives the GPU's memory to the learner between iterations")] = False
+    sleep: Annotated[
+        int, doc("vllm beside the learner on a GPU, while it learns: 1 = weights to the host, 2 = dropped", ge=0, le=2)
+    ] = 0
     max_restarts: Annotated[int, doc("times that a dead engine is started, or a lost request sent, again", ge=0)] = 2
     url: Annotated[str, doc("vllm-http, openai: the server's address, for instance http://127.0.0.1:8000")] = ""
     served_model: Annotated[str, doc("vllm-http, openai: the model's name there; empty = the first it lists")] = ""
+    weight_transfer: Annotated[
+        Literal["auto", "file", "ipc", "nccl"],
+        doc("vllm-http: how weights travel; auto = nccl from a GPU, file from a CPU; ipc = a server on the same GPU"),
+    ] = "auto"
     weights_folder: Annotated[str, doc("vllm-http: folder that learner and server both see; empty = in memory")] = ""
     probe_tolerance: Annotated[
         float, doc("largest gap of a probe's log-probabilities after a refresh, nats; 0 = by dtype", ge=0)

@@ -11,8 +11,7 @@ import torch
 from graders import GraderPool
 from graders.errors import GraderError
 from mathppo.errors import BadSetting
-from mathppo.generator import placement
-from mathppo.generator import vllm as vllm_engine
+from mathppo.generator import placement, vllm_start
 from mathppo.pipeline.run_directory import versions
 
 
@@ -71,7 +70,7 @@ def _vllm() -> Finding:
     if reason:
         return Finding("vllm", False, reason)
     try:
-        version = vllm_engine.version()
+        version = vllm_start.version()
     except BadSetting as error:
         return Finding("vllm", False, str(error))
     where = "the GPU, bfloat16" if torch.cuda.is_available() else "the CPU, float32"

@@ -25,10 +25,12 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         top_p: nucleus mass kept; 1 = all.
         top_k: most likely tokens kept; 0 = all.
         stop_token_ids: sampling one of these terminates the completion; it is the completion's last token.
+        stop: strings; the token that completes one of them in the text terminates the completion, as its last token.
     """
 
     max_new_tokens: Annotated[int, Meta(ge=1)]
     stop_token_ids: tuple[int, ...]
+    stop: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
     temperature: Annotated[float, Meta(ge=0)] = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     top_k: Annotated[int, Meta(ge=0)] = 0
@@ -88,6 +90,13 @@ class Generator(Protocol):
         Raises:
             BadCheckpoint: names or shapes of another model.
             BadInput: the engine cannot take weights.
+        """
+        ...
+
+    def sleep(self) -> None:
+        """Leave a GPU that is shared with the trainer until the next refresh, where the settings say so.
+
+        Engines with no memory of their own there do nothing; one at level 2 samples again after a refresh only.
         """
         ...
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from mathppo.config import GeneratorSettings
-from mathppo.errors import BadSetting
 from mathppo.generator.base import Generator
 from mathppo.generator.hf import HFGenerator
 from mathppo.generator.http import Server, ServerGenerator
@@ -34,11 +33,6 @@ def open_engine(
         if module is None:
             return HFGenerator.from_pretrained(folder, policy_step=policy_step, max_batch_size=settings.max_batch_size)
         return HFGenerator(module, tokenizer, policy_step=policy_step, max_batch_size=settings.max_batch_size)
-    if settings.sleeps:
-        raise BadSetting(
-            "generator.sleeps: expected false, got true; training does not put the engine to sleep yet, lower "
-            "generator.gpu_memory_share instead"
-        )
     if settings.engine == "vllm":
         place = Place(
             dtype=settings.dtype,
@@ -48,7 +42,7 @@ def open_engine(
             gpu_memory_share=settings.gpu_memory_share,
             own_process=settings.own_process,
             max_restarts=settings.max_restarts,
-            sleeps=settings.sleeps,
+            sleep=settings.sleep,
         )
         return VLLMGenerator(folder, tokenizer, policy_step=policy_step, place=place)
     server = Server(
@@ -56,8 +50,10 @@ def open_engine(
         model=settings.served_model,
         max_connections=settings.max_batch_size,
         takes_weights=settings.engine == "vllm-http",
+        weight_transfer=settings.weight_transfer,
         weights_folder=settings.weights_folder,
         dtype=settings.dtype,
+        sleep=settings.sleep,
         max_retries=settings.max_restarts,
     )
     return ServerGenerator(server, tokenizer, policy_step=policy_step, folder=folder)

@@ -15,6 +15,7 @@ from mathppo.errors import BrokenInvariant
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.drawing import draw, sampling_logprobs, uniforms
 from mathppo.generator.slots import AppendCache, RowCache, SlotCache
+from mathppo.generator.stops import StopStrings
 
 _REFILL_SHARE = 4  # waiting rows are prefilled when 1/4 of the slots are free: a prefill costs about what a step does
 _STEPS_PER_LOOK = 8  # on an accelerator, steps between two looks at what was sampled: each look waits for the device
@@ -62,11 +63,14 @@ class Caller(Protocol):
 class Flight:
     """All rows of one `generate`, at most `num_slots` of them at a time."""
 
-    def __init__(self, caller: Caller, rows: list[Row], sampling: Sampling, num_slots: int) -> None:
+    def __init__(
+        self, caller: Caller, rows: list[Row], sampling: Sampling, num_slots: int, strings: StopStrings
+    ) -> None:
         self._caller = caller
         self._sampling = sampling
         self._num_slots = num_slots
         self._stop = frozenset(sampling.stop_token_ids)
+        self._strings = strings
         self._look_every = _STEPS_PER_LOOK_CPU if caller.device.type == "cpu" else _STEPS_PER_LOOK
         # Longest first, taken from the end of the list: like lengths share a prefill, and memory peaks at once.
         self._waiting = sorted(rows, key=lambda row: len(row.request.prompt_ids))
@@ -183,8 +187,8 @@ class Flight:
                     raise BrokenInvariant(_non_finite(row, logprob))
                 row.ids.append(token)
                 row.logprobs.append(logprob)
-                if token in self._stop or len(row.ids) == row.budget:
-                    row.stopped = token in self._stop
+                row.stopped = token in self._stop or self._strings.end(row.ids, len(row.ids) - 1) is not None
+                if row.stopped or len(row.ids) == row.budget:
                     row.finished = True
                     finished.append(row)
         if finished:

@@ -21,6 +21,7 @@ from mathppo.errors import BadCheckpoint, BadInput, BrokenInvariant
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.budgets import check_requests
 from mathppo.generator.flight import Flight, Row
+from mathppo.generator.stops import StopStrings
 from mathppo.records import FinishReason, Rollout
 from mathppo.unloadable import UNLOADABLE
 
@@ -169,6 +170,9 @@ class HFGenerator:
         rows = [Row(request, budget) for request, budget in zip(requests, budgets, strict=True)]
         return self._stream(caller, rows, sampling)
 
+    def sleep(self) -> None:
+        """Nothing: the weights are the trainer's, and between two calls no keys and values are kept."""
+
     def close(self) -> None:
         """Let go of the model; its weights are freed unless someone else holds them."""
         self._forward = None
@@ -191,7 +195,7 @@ class HFGenerator:
         version, step, asked, finished = self._weights_version, self._policy_step, len(rows), 0
         longest = max(len(row.request.prompt_ids) + row.budget for row in rows)
         num_slots = max(1, min(asked, self._max_batch_size or asked, self._max_batch_tokens // longest))
-        flight = Flight(caller, rows, sampling, num_slots)
+        flight = Flight(caller, rows, sampling, num_slots, StopStrings(self._tokenizer, sampling.stop))
         while flight.busy:
             if version != self._weights_version:
                 raise BrokenInvariant(

@@ -4,41 +4,27 @@ Every request says all its sampling parameters, so that no default of the server
 has a say. Requests are sent side by side and answered rollouts are yielded at once. A lost connection or a server in
 trouble is tried again a few times; every sample has its seed, so that nothing changes by that.
 
-A vLLM server takes new weights from a file that both sides see, through its own routes:
+How a vLLM server takes new weights stands in `server_weights`.
 
-    VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server --model FOLDER --generation-config vllm
-        --logprobs-mode processed_logprobs --worker-extension-cls mathppo.generator.vllm.WeightReader
-
-Development mode opens routes that anyone who reaches the server may call: a trusted network only.
-
-Touches: the network, at the address that the settings give; a file of weights.
+Touches: the network, at the address that the settings give.
 """
 
-import http.client
-import json
 import queue
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Any, Literal, Self
 
 import msgspec
-import torch
 from torch import Tensor
 
 from mathppo.errors import BadInput, BadSetting, StageFailed
+from mathppo.generator.address import LOST, Address, Refused
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.budgets import check_requests
-from mathppo.generator.weights import WeightsFile, check_weights, expected_shapes, has_tied_head
+from mathppo.generator.server_weights import ServerWeights
+from mathppo.generator.stops import StopStrings
 from mathppo.records import FinishReason, Rollout
-
-TIMEOUT_S = 600.0
-"""Longest wait for one answer."""
-
-PAUSE_S = 1.0
-"""Before a lost request is sent again; doubled each time."""
 
 CLOSING_S = 5.0
 """Wait for an answer that nobody reads any more."""
@@ -53,9 +39,11 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         url: http://host:port, with or without /v1.
         model: its name there; "" = the first that the server lists.
         max_connections: most requests in flight.
-        takes_weights: it is a vLLM server in development mode with our worker extension.
+        takes_weights: it is a vLLM server in development mode.
+        weight_transfer: as `ServerWeights` takes it.
         weights_folder: seen by both sides; "" = a disk in memory, for a server on this machine.
         dtype: of the weights that are sent; "auto" = float32 on a machine without a GPU, else bfloat16.
+        sleep: level at which the server, on the trainer's GPU, leaves its memory; 0 = never.
         max_retries: how often a lost request is sent again.
     """
 
@@ -63,13 +51,11 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     model: str = ""
     max_connections: int = 256
     takes_weights: bool = False
+    weight_transfer: Literal["auto", "file", "ipc", "nccl"] = "auto"
     weights_folder: str = ""
     dtype: str = "auto"
+    sleep: int = 0
     max_retries: int = 2
-
-
-class Refused(Exception):
-    """The server answered that the request itself is wrong: sending it again would not help."""
 
 
 class ServerGenerator:
@@ -87,10 +73,17 @@ class ServerGenerator:
 
     def __init__(self, server: Server, tokenizer: Any, *, policy_step: int = 0, folder: Path | None = None) -> None:
         self._server, self._tokenizer, self._policy_step = server, tokenizer, policy_step
-        self._address = _Address(server.url)
-        self._folder = folder if server.takes_weights else None
-        self._file: WeightsFile | None = None
-        self._path: Path | None = None
+        self._address = Address(server.url)
+        self._weights: ServerWeights | None = None
+        if server.takes_weights and folder is not None:
+            self._weights = ServerWeights(
+                self._address,
+                folder,
+                transfer=server.weight_transfer,
+                weights_folder=server.weights_folder,
+                dtype=server.dtype,
+                sleep=server.sleep,
+            )
         self._in_flight: list[threading.Thread] = []
         self._model, self._context_tokens = self._find_model()
 
@@ -117,6 +110,8 @@ class ServerGenerator:
             StageFailed: the server is gone for longer than the retries last.
         """
         budgets = check_requests(requests, sampling, UNKNOWN_VOCABULARY, self._context_tokens)
+        if self._weights is not None:
+            self._weights.wake()
         return self._stream(list(zip(requests, budgets, strict=True)), sampling)
 
     def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -127,38 +122,24 @@ class ServerGenerator:
             BadCheckpoint: names or shapes of another model.
             StageFailed: the server could not.
         """
-        if not self._server.takes_weights or self._folder is None:
+        if self._weights is None:
             raise BadInput(
                 f"{self._server.url}: expected an engine that takes new weights, got engine 'openai', which only "
                 "samples and evaluates; train with 'hf', 'vllm' or 'vllm-http'"
             )
-        if weights is None:
-            raise BadInput(f"{self._server.url}: expected the policy's weights, got none; pass its whole state_dict()")
-        check_weights(
-            weights, expected_shapes(self._folder), is_tied=has_tied_head(self._folder), policy_step=policy_step
-        )
-        folder = self._server.weights_folder
-        self._file = self._file or WeightsFile(Path(folder) if folder else None)
-        self._path = self._file.write(weights, policy_step, self._dtype())
-        try:
-            self._address.post("/pause?mode=wait", {}, tries=1)
-            self._address.post(
-                "/collective_rpc", {"method": "read_weights", "args": [str(self._path)], "timeout": TIMEOUT_S}, tries=1
-            )
-            self._address.post("/reset_prefix_cache", {}, tries=1)
-            self._address.post("/resume", {}, tries=1)
-        except (Refused, OSError, http.client.HTTPException) as error:
-            raise StageFailed(
-                f"{self._server.url}: expected a vLLM server that reads weights, got: {error}; start it with "
-                "VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls mathppo.generator.vllm.WeightReader"
-            ) from error
+        self._weights.send(weights, policy_step)
         self._policy_step = policy_step
 
+    def sleep(self) -> None:
+        """Have the server leave the GPU's memory to the trainer until the next refresh, where the settings say so."""
+        if self._weights is not None:
+            self._weights.sleep()
+
     def close(self) -> None:
-        """Remove the file of weights; the server lives on."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Let go of the server, which lives on."""
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
         for thread in self._in_flight:
             thread.join(CLOSING_S)
         self._address.close()
@@ -169,14 +150,10 @@ class ServerGenerator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _dtype(self) -> torch.dtype:
-        name = self._server.dtype
-        return getattr(torch, ("bfloat16" if torch.cuda.is_available() else "float32") if name == "auto" else name)
-
     def _find_model(self) -> tuple[str, int | None]:
         try:
             listed = self._address.get("/v1/models")["data"]
-        except (Refused, OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        except (Refused, *LOST, ValueError, KeyError, TypeError) as error:
             self._address.close()
             raise BadSetting(
                 f"generator.url: expected an OpenAI-compatible server at {self._server.url!r}, got {error!r}; start "
@@ -232,14 +209,14 @@ class ServerGenerator:
             answer = self._address.post("/v1/completions", body, tries=1 + self._server.max_retries)
         except Refused as error:
             raise BadInput(f"{where}: {self._server.url} refused it: {error}") from error
-        except (OSError, http.client.HTTPException) as error:
+        except LOST as error:
             raise StageFailed(
                 f"{where}: expected an answer from {self._server.url} in {1 + self._server.max_retries} tries, got "
                 f"{error!r}; start the server again and run the same command: what was finished is kept"
             ) from error
-        return self._rollout(request, answer, where)
+        return self._rollout(request, answer, sampling, where)
 
-    def _rollout(self, request: Request, answer: Any, where: str) -> Rollout:
+    def _rollout(self, request: Request, answer: Any, sampling: Sampling, where: str) -> Rollout:
         choice = answer["choices"][0]
         ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
         if not ids or logprobs is None:
@@ -253,6 +230,14 @@ class ServerGenerator:
                 f"{where}: expected {self._server.url} to finish it by stop or length, got {reason!r}; run the same "
                 "command again"
             )
+        end = StopStrings(self._tokenizer, sampling.stop).end(ids)
+        if end is not None:
+            ids, logprobs, reason = ids[:end], logprobs[:end], "stop"
+        elif sampling.stop and reason == "stop" and ids[-1] not in sampling.stop_token_ids:
+            raise BadInput(
+                f"{where}: expected {self._server.url} to give the tokens of the stop string that it stopped at, got "
+                "ids without any of generator.stop; use a server that keeps them, such as vLLM's, or stop_token_ids"
+            )
         return Rollout(
             problem_id=request.problem_id,
             sample_index=request.sample_index,
@@ -264,72 +249,6 @@ class ServerGenerator:
             policy_step=self._policy_step,
             seed=request.seed,
         )
-
-
-class _Address:
-    """Sends JSON to one server, over connections that are kept for the next requests."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        if parts.scheme not in ("", "http", "https") or not parts.hostname:
-            raise BadSetting(f"generator.url: expected an address such as http://127.0.0.1:8000, got {url!r}")
-        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, parts.port
-        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
-        self._idle: queue.SimpleQueue[http.client.HTTPConnection] = queue.SimpleQueue()
-
-    def get(self, path: str) -> Any:
-        return self._send("GET", path, None)
-
-    def post(self, path: str, body: Mapping[str, Any], *, tries: int) -> Any:
-        """Send until there is an answer.
-
-        Raises:
-            Refused: the request itself is wrong.
-            OSError, http.client.HTTPException: no answer in all tries.
-        """
-        payload = json.dumps(body).encode()
-        for attempt in range(1, tries + 1):
-            try:
-                return self._send("POST", path, payload)
-            except (OSError, http.client.HTTPException):
-                if attempt == tries:
-                    raise
-                time.sleep(PAUSE_S * 2 ** (attempt - 1))
-        raise AssertionError("unreachable")
-
-    def close(self) -> None:
-        """Close the connections that nobody uses."""
-        while not self._idle.empty():
-            self._idle.get().close()
-
-    def _send(self, method: str, path: str, payload: bytes | None) -> Any:
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            connection = self._kind(self._host, self._port, timeout=TIMEOUT_S)
-        try:
-            connection.request(method, self._prefix + path, payload, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            content = response.read()
-        except BaseException:
-            connection.close()
-            raise
-        self._idle.put(connection)
-        if response.status >= 500 or response.status == 429:
-            raise ConnectionError(f"{path} answered {response.status}: {_message(content)}")
-        if response.status >= 300:
-            raise Refused(f"{path} answered {response.status}: {_message(content)}")
-        return json.loads(content) if content.strip() else None
-
-
-def _message(content: bytes) -> str:
-    text = content.decode("utf-8", "replace")
-    try:
-        body = json.loads(text)
-        return str(body.get("error", {}).get("message", text))[:300]
-    except (ValueError, AttributeError):
-        return text[:300]
 
 
 def _body(request: Request, budget: int, sampling: Sampling, model: str) -> dict[str, Any]:
@@ -348,6 +267,8 @@ def _body(request: Request, budget: int, sampling: Sampling, model: str) -> dict
         "repetition_penalty": 1.0,
         "seed": request.seed,
         "stop_token_ids": list(sampling.stop_token_ids),
+        "stop": list(sampling.stop),
+        "include_stop_str_in_output": True,
         "ignore_eos": True,
         "logprobs": 0,
         "return_token_ids": True,

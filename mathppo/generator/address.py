@@ -1,0 +1,97 @@
+"""One server that JSON is sent to, over connections that are kept.
+
+Touches: the network, at the address that it is given.
+"""
+
+import http.client
+import json
+import queue
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from mathppo.errors import BadSetting
+
+TIMEOUT_S = 600.0
+"""Longest wait for one answer."""
+
+PAUSE_S = 1.0
+"""Before a lost request is sent again; doubled each time."""
+
+LOST = (OSError, http.client.HTTPException)
+"""What a request raises that got no answer, or the answer that the server is in trouble."""
+
+
+class Refused(Exception):
+    """The server answered that the request itself is wrong: sending it again would not help."""
+
+
+class Address:
+    """Sends JSON to one server, over connections that are kept for the next requests."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url if "//" in url else f"//{url}")
+        if parts.scheme not in ("", "http", "https") or not parts.hostname:
+            raise BadSetting(f"generator.url: expected an address such as http://127.0.0.1:8000, got {url!r}")
+        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._host, self._port = parts.hostname, parts.port
+        self._prefix = parts.path.rstrip("/").removesuffix("/v1")
+        scheme = parts.scheme or "http"
+        port = parts.port or (443 if scheme == "https" else 80)
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.url = f"{scheme}://{host}:{port}{self._prefix}"
+        self._idle: queue.SimpleQueue[http.client.HTTPConnection] = queue.SimpleQueue()
+
+    def get(self, path: str) -> Any:
+        return self._send("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any], *, tries: int) -> Any:
+        """Send until there is an answer.
+
+        Raises:
+            Refused: the request itself is wrong.
+            OSError, http.client.HTTPException: no answer in all tries.
+        """
+        payload = json.dumps(body).encode()
+        for attempt in range(1, tries + 1):
+            try:
+                return self._send("POST", path, payload)
+            except LOST:
+                if attempt == tries:
+                    raise
+                time.sleep(PAUSE_S * 2 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Close the connections that nobody uses."""
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    def _send(self, method: str, path: str, payload: bytes | None) -> Any:
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = self._kind(self._host, self._port, timeout=TIMEOUT_S)
+        try:
+            connection.request(method, self._prefix + path, payload, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            content = response.read()
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.put(connection)
+        if response.status >= 500 or response.status == 429:
+            raise ConnectionError(f"{path} answered {response.status}: {_message(content)}")
+        if response.status >= 300:
+            raise Refused(f"{path} answered {response.status}: {_message(content)}")
+        return json.loads(content) if content.strip() else None
+
+
+def _message(content: bytes) -> str:
+    text = content.decode("utf-8", "replace")
+    try:
+        body = json.loads(text)
+        return str(body.get("error", {}).get("message", text))[:300]
+    except (ValueError, AttributeError):
+        return text[:300]

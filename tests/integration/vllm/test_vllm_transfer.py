@@ -1,0 +1,221 @@
+"""Weight transfer between GPUs, held against vLLM's own classes: what can be said without a GPU.
+
+The trainer's halves, the payloads they send and the worker's halves that parse them are vLLM's; only what moves bytes
+on a GPU is replaced. None of it has run on a GPU.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from vllm_samples import build
+
+from mathppo.errors import BadInput
+from mathppo.generator import placement, vllm_weights
+from mathppo.generator.placement import Place
+from mathppo.generator.vllm import VLLMGenerator
+from mathppo.generator.vllm_weights import ByFile, ByIPC, ByNCCL, ByReload, InProcessClient, choose_handover
+
+
+def of_vllm(module: str) -> Any:
+    """Give one of vLLM's modules; None where the tests are skipped."""
+    return None if placement.why_not() else importlib.import_module(f"vllm{module}")
+
+
+ipc_engine = of_vllm(".distributed.weight_transfer.ipc_engine")
+nccl_engine = of_vllm(".distributed.weight_transfer.nccl_engine")
+transfer = of_vllm(".distributed.weight_transfer")
+
+WEIGHTS = build(0).state_dict()
+
+
+class Recorded:
+    """An `LLM` or a client that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append((name, kwargs or (args[0] if args else None)))
+            return True
+
+        return call
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+def test_the_way_follows_the_place() -> None:
+    cases = {(False, False): ByReload, (False, True): ByReload, (True, False): ByFile, (True, True): ByIPC}
+    for (own_process, on_gpu), expected in cases.items():
+        way = choose_handover(own_process=own_process, on_gpu=on_gpu, dtype=torch.bfloat16)
+        assert isinstance(way, expected)
+        way.close()
+    options = ByIPC(torch.bfloat16).options()
+    assert options["weight_transfer_config"].backend == "ipc"
+    assert "weight_transfer_config" in _engine_arguments()
+
+
+def _engine_arguments() -> dict[str, Any]:
+    return dict(inspect.signature(of_vllm(".engine.arg_utils").EngineArgs).parameters)
+
+
+def test_vllm_has_the_calls_that_we_make() -> None:
+    assert {"enable_sleep_mode", "worker_extension_cls", "logprobs_mode"} <= _engine_arguments().keys()
+    for name, arguments in {
+        "sleep": ("level",),
+        "wake_up": ("tags",),
+        "reset_prefix_cache": (),
+        "update_weight_version": ("new_version",),
+        "collective_rpc": ("method", "args", "kwargs"),
+        "init_weight_transfer_engine": ("request",),
+        "start_weight_update": (),
+        "update_weights": ("request",),
+        "finish_weight_update": ("weight_version",),
+    }.items():
+        assert set(arguments) <= inspect.signature(getattr(of_vllm("").LLM, name)).parameters.keys(), name
+    assert isinstance(InProcessClient(None), transfer.VLLMWeightSyncClient)
+
+
+def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, sent, joined = Recorded(), [], []
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda settings: joined.append(settings) or Recorded())
+    monkeypatch.setattr(vllm_weights, "own_address", lambda url: ("10.0.0.7", 4567))
+    monkeypatch.setattr(vllm_weights, "server_client", lambda url: client)
+
+    def broadcast(self: Any, source: Any, meta: Any) -> None:
+        sent.append(
+            dict(self._checked_iter(source, meta))
+        )  # vLLM's own check of each tensor against what was announced
+
+    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
+    way = ByNCCL("http://10.0.0.1:8000", 4, torch.bfloat16)
+    way.send(WEIGHTS, 1)
+    way.send(WEIGHTS, 2)
+    once = ["start_weight_update", "update_weights", "finish_weight_update"]
+    assert client.names == ["init_weight_transfer_engine", *once, *once]
+    (settings,) = joined
+    assert (settings.master_address, settings.master_port, settings.world_size) == ("10.0.0.7", 4567, 5)
+
+    # The worker's half reads what the trainer's half says.
+    worker = object.__new__(nccl_engine.NCCLWeightTransferEngine)
+    start = worker.parse_init_info(client.calls[0][1])
+    assert (start.rank_offset, start.world_size, start.packed) == (1, 5, True)
+    assert start.packed_buffer_size_bytes == vllm_weights.CHUNK_BYTES
+    update = worker.parse_update_info(client.calls[2][1])
+    assert update.names == list(WEIGHTS)
+    assert set(update.dtype_names) == {"bfloat16"}
+    assert update.shapes == [list(tensor.shape) for tensor in WEIGHTS.values()]
+    assert "lm_head.weight" in update.names
+    for name, tensor in sent[0].items():
+        assert torch.equal(tensor, WEIGHTS[name].to(torch.bfloat16))
+
+    # What fails leaves the group; the next call meets the server anew.
+    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", _fails)
+    with pytest.raises(RuntimeError, match="the other side left"):
+        way.send(WEIGHTS, 3)
+    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
+    way.send(WEIGHTS, 4)
+    assert client.names.count("init_weight_transfer_engine") == 2
+    way.close()
+
+
+def _fails(self: Any, source: Any, meta: Any) -> None:
+    raise RuntimeError("the other side left")
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trainer's half that believes in a GPU: handles stand for the tensors themselves."""
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="gpu-0"))
+    monkeypatch.setattr(torch.cuda, "ipc_collect", lambda: None)
+
+    def packed(*, iterator: Any, gpu_uuid: str, post_iter_func: Any, buffer_size_bytes: int) -> Iterator[Any]:
+        for name, tensor in iterator:
+            size = tensor.numel() * tensor.itemsize
+            assert size <= buffer_size_bytes
+            yield SimpleNamespace(
+                names=[name],
+                dtype_names=[str(tensor.dtype).removeprefix("torch.")],
+                shapes=[list(tensor.shape)],
+                tensor_sizes=[size],
+                ipc_handle={gpu_uuid: (torch.Tensor, tuple(tensor.shape), tensor.dtype)},
+            )
+
+    monkeypatch.setattr(ipc_engine, "packed_ipc_producer", packed)
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_handles_travel_pickled_chunk_by_chunk_and_each_start_needs_no_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    way, llm = ByIPC(torch.bfloat16), Recorded()
+    way.give(llm)
+    assert llm.calls == []  # nothing taken yet: the folder's weights stay
+    way.take(WEIGHTS, 1)
+    way.give(llm)
+    chunks = ["update_weights"] * len(WEIGHTS)
+    assert llm.names == ["init_weight_transfer_engine", "start_weight_update", *chunks, "finish_weight_update"]
+    again = Recorded()
+    way.give(again)
+    assert again.names == llm.names
+
+    worker = object.__new__(ipc_engine.IPCWeightTransferEngine)
+    assert worker.parse_init_info(llm.calls[0][1]["init_info"]).packed
+    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
+    names = []
+    for _, request in llm.calls[2:-1]:
+        update = worker.parse_update_info(request["update_info"])
+        assert update.ipc_handles["gpu-0"][1:] == (tuple(update.shapes[0]), torch.bfloat16)
+        assert update.tensor_sizes == [2 * WEIGHTS[update.names[0]].numel()]
+        names += update.names
+    assert names == list(WEIGHTS)
+    # vLLM's client over HTTP sends the same form.
+    posted: list[tuple[str, Any]] = []
+    monkeypatch.setattr(
+        transfer.HTTPVLLMWeightSyncClient, "_post", lambda self, path, json=None: posted.append((path, json))
+    )
+    way.send(transfer.HTTPVLLMWeightSyncClient("http://127.0.0.1:8000"))
+    assert [path for path, _ in posted] == llm.names
+    assert posted[2][1]["update_info"]["ipc_handles_pickled"] == llm.calls[2][1]["update_info"]["ipc_handles_pickled"]
+
+
+def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
+    engine = object.__new__(VLLMGenerator)
+    llm = Recorded()
+    engine._llm, engine._on_gpu, engine._asleep, engine._policy_step = llm, True, False, 3
+    engine._place, engine._handover = Place(sleep=2), ByReload()
+    engine._handover.take(WEIGHTS, 3)
+    engine.sleep()
+    engine.sleep()
+    assert llm.calls == [("sleep", {"level": 2})]
+    with pytest.raises(BadInput, match="expected a refresh after a sleep of level 2"):
+        engine._started()
+    engine._load()
+    assert llm.calls[1:4] == [
+        ("wake_up", {"tags": ["weights"]}),
+        ("collective_rpc", llm.calls[2][1]),
+        ("wake_up", {"tags": ["kv_cache"]}),
+    ]
+    assert llm.names[4:] == ["reset_prefix_cache", "update_weight_version"]
+    engine._place = Place(sleep=1)
+    engine.sleep()
+    assert engine._started() is llm
+    assert llm.names[6:] == ["sleep", "wake_up"]
+    engine._llm = None
+
+
+def test_the_worker_reads_files_by_the_name_that_it_is_told() -> None:
+    way = ByFile(torch.float32)
+    module, _, name = way.options()["worker_extension_cls"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is vllm_weights.WeightReader
+    assert isinstance(way._file.folder, Path)
+    way.close()
