@@ -184,9 +184,10 @@ def as_reward(given: Any) -> float:
         given = given.get("score")
     if hasattr(given, "item"):
         given = given.item()
-    if not isinstance(given, numbers.Real) or not math.isfinite(given):
+    reward = float(given) if isinstance(given, numbers.Real) else math.nan  # asked once: it may say another thing next
+    if not math.isfinite(reward):
         raise ValueError(f"expected a finite reward, got {given!r:.80}")
-    return float(given)
+    return reward
 
 
 class _QuietLoop(asyncio.BaseEventLoop):

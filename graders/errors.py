@@ -2,7 +2,7 @@
 
     GraderError
     ├── UnknownGrader        no grader of that name or specification
-    ├── BadGrader            the object found is not a grader
+    ├── BadGrader            the object found is not a grader, or gives what is no verdict
     ├── BadReference         a reference that the grader cannot read
     ├── BadInput             a call, file or record that cannot be used
     └── SandboxUnavailable   the isolation that was asked for cannot be had here
@@ -20,7 +20,7 @@ class UnknownGrader(GraderError):
 
 
 class BadGrader(GraderError):
-    """The object found is not a grader."""
+    """The object found is not a grader, or gives what is no verdict."""
 
 
 class BadReference(GraderError):

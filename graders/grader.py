@@ -33,6 +33,7 @@ WRAPPERS = {
     "openrlhf": "graders.adapters:from_openrlhf",
 }
 ENTRY_POINT_GROUP = "graders"
+MAX_NAME_CHARS = 1000
 
 
 @runtime_checkable
@@ -129,7 +130,7 @@ def resolve(spec: str) -> Grader:
 
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name == spec:
-            return as_grader(_loaded(entry.load, spec), where=spec)
+            return as_grader(loaded(entry.load, spec), where=spec)
     known = ", ".join(sorted({*BUILTIN, *_REGISTRY}))
     raise UnknownGrader(
         f"grader {spec!r}: expected one of {known}, 'package.module:attribute' or 'path/to/file.py:attribute'"
@@ -147,10 +148,16 @@ def as_grader(candidate: Any, *, where: str) -> Grader:
     Raises:
         BadGrader: it has no `name` text or no callable `grade`; names what is missing.
     """
-    made = _loaded(candidate, where) if isinstance(candidate, type) else candidate
-    if not isinstance(getattr(made, "name", None), str) or not made.name:
+    made = loaded(candidate, where) if isinstance(candidate, type) else candidate
+    name, grade = loaded(lambda: (getattr(made, "name", None), getattr(made, "grade", None)), where)
+    if not isinstance(name, str) or not name:
         raise BadGrader(f"grader {where!r}: expected an object with a name, got {type(made).__name__} without one")
-    if not callable(getattr(made, "grade", None)):
+    if type(name) is not str or len(name) > MAX_NAME_CHARS or not name.isprintable():
+        raise BadGrader(
+            f"grader {where!r}: expected a name that is a plain str of at most {MAX_NAME_CHARS} printable characters, "
+            f"got {str(name)[:60]!r}, a {type(name).__name__}"
+        )
+    if not callable(grade):
         raise BadGrader(
             f"grader {where!r}: expected a method grade(completion, reference, *, question=None), "
             f"got {type(made).__name__} without one"
@@ -161,7 +168,7 @@ def as_grader(candidate: Any, *, where: str) -> Grader:
 def import_origin(origin: str) -> ModuleType:
     """Import a module by name, or a script by path, for the sake of what it registers; raises like `resolve`."""
     return (
-        _module_at(Path(origin)) if origin.endswith(".py") else _loaded(lambda: importlib.import_module(origin), origin)
+        _module_at(Path(origin)) if origin.endswith(".py") else loaded(lambda: importlib.import_module(origin), origin)
     )
 
 
@@ -189,18 +196,23 @@ def _module_at(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        _loaded(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
+        loaded(lambda: spec.loader.exec_module(module), str(path))  # type: ignore[union-attr]
     except BadGrader:
         del sys.modules[name]
         raise
     return module
 
 
-def _loaded(load: Callable[[], Any], where: str) -> Any:
-    """Run code of a plug-in's author, turning whatever it raises into one of this package's errors."""
+def loaded(load: Callable[[], Any], where: str) -> Any:
+    """Run code of a plug-in's author, turning whatever it raises into one of this package's errors.
+
+    Raises:
+        UnknownGrader: a module that it needs is missing.
+        BadGrader: anything else went wrong.
+    """
     try:
         return load()
     except ModuleNotFoundError as error:
         raise UnknownGrader(f"grader {where!r}: expected an importable module, got: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BadGrader(f"grader {where!r}: expected it to load, got {type(error).__name__}: {error}") from error

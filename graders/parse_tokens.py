@@ -145,6 +145,7 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
     match = _NUMBER_REPEATING.match(text, at)
     if match is not None:
         written = _repeated(match.group())
+        written = f"0{written}" if written.startswith(".") else written
     else:
         match = (_NUMBER_TOP.match(text, at) if depth == 0 else None) or _NUMBER_DEEP.match(text, at)
         if match is None:

@@ -144,6 +144,10 @@ def render(conformance: Conformance) -> str:
 
 
 def _signature(grader: Grader) -> Check:
+    if inspect.iscoroutinefunction(grader.grade):
+        return Check(
+            "signature", "fail", "expected a plain method grade, got an async one; reward functions may be, by trl:…"
+        )
     parameters = inspect.signature(grader.grade).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     question = parameters.get("question")

@@ -36,6 +36,24 @@ LIMIT_S = 2.0
 MEMORY_BYTES = 4 << 30
 MAX_CHARS = 4096
 MAX_SHOWN = 20
+GRADERS = ("math", "exact", "math", "numeric", "math", "choice", "math", "equation")
+"""Tried in turn; `python` runs programs and has no parser of its own."""
+REFERENCES = {
+    "numeric": ("42.5", "\\pi", "-\\frac{3}{7}", "1e400", "10 cm", "0", "\\sqrt{2}^{100}", '{"from": "1", "to": "2"}'),
+    "choice": ("B", "A, C", "(D)", '["A", "B"]', "b"),
+    "equation": tuple(
+        """x^2 - 5x + 6 = 0|Solve for x: 3x + 5 = 20|x + y = 3; x - y = 1|x = x + 1|x + x = 2x|x^{24} = 1|x^2 = -1
+        |a + b + c = 1; a - b = 0; c = 2a|(x-1)^9 (x+1)^9 = 0|\\frac{x}{3} = \\sqrt{2}|x^3 = 2x + \\frac{1}{7}""".split(
+            "|"
+        )
+    ),
+}
+"""What these graders can use for a reference; the labelled cases have others, and a fifth keep theirs."""
+ANSWERS = {
+    "choice": ("(B)", "option A and C", "\\boxed{\\text{D. } 7}", "A, B", "\\frac{1}{2}"),
+    "equation": ("2, 3", "x = 1 \\pm \\sqrt{2}", "(2, 1)", "x = 2, y = 1", "\\text{no solution}", "\\{-1, 1\\}"),
+}
+OPTIONS = "Which? (A) 1 (B) 2 (C) \\frac{1}{2} (D) x + 1 (E) none of these"
 PIECES = (
     *(
         "\\boxed{",
@@ -104,6 +122,7 @@ class Tally:
     """What became of the inputs."""
 
     statuses: Counter[str] = field(default_factory=Counter)
+    graders: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[dict[str, str]] = field(default_factory=list)
     slowest_s: float = 0.0
     begin: float = field(default_factory=time.monotonic)
@@ -130,6 +149,7 @@ def main() -> int:
             "engine": options.engine, "seed": options.seed, "inputs": tally.num_inputs, "seconds": round(seconds, 1),
             "inputs_per_s": round(tally.num_inputs / max(seconds, 1e-9)), "slowest_s": round(tally.slowest_s, 3),
             "statuses": dict(tally.statuses), "failures": tally.failures,
+            "graders": {f"{name} {outcome}": count for (name, outcome), count in sorted(tally.graders.items())},
         }  # fmt: skip
         print(json.dumps(found) if options.json else "\n".join(f"{key:14} {value}" for key, value in found.items()))
 
@@ -142,42 +162,39 @@ def main() -> int:
 
 
 def target(tally: Tally) -> Any:
-    """Give the function that reads and judges one input as a worker would, and tallies what came of it."""
-    from graders.builtin.choice import ChoiceGrader
-    from graders.builtin.equation import EquationGrader
-    from graders.builtin.math import MathGrader
-    from graders.builtin.numeric import NumericGrader
+    """Give the function that has one grader read and judge as workers would, and tallies what came of it."""
     from graders.errors import BadReference
+    from graders.grader import resolve
     from graders.sandbox.limits import INT_DIGITS_LIMIT, RECURSION_LIMIT
+    from graders.sandbox.sound import sound
 
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(INT_DIGITS_LIMIT)
     signal.signal(signal.SIGALRM, _over_limit)
-    others = [(NumericGrader(), "42.5"), (ChoiceGrader(), "B"), (EquationGrader(), "x^2 - 5x + 6 = 0")]
-    math = MathGrader()
+    graders: dict[str, Any] = {name: resolve(name) for name in GRADERS}
 
-    def try_one(completion: str, reference: str, number: int) -> None:
-        grader: Any = math
-        if number % 8 < len(others):
-            grader, reference = others[number % 8]
+    def try_one(name: str, completion: str, reference: str, question: str | None) -> None:
+        grader = graders[name]
         begin = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         try:
-            question = reference if number % 7 == 0 else None
             reading = grader.read(completion, question=question)
             sent = msgspec.msgpack.decode(msgspec.msgpack.encode(reading), type=type(reading))
-            outcome = grader.judge(sent, reference, question=question).status.value
+            outcome = sound(grader.judge(sent, reference, question=question), name, 0.0).status.value
         except BadReference:
             outcome = "bad reference"
         except (Exception, OverLimitError) as error:  # noqa: BLE001  this is what is looked for
             outcome = "failure"
             if len(tally.failures) < MAX_SHOWN:
                 said = f"{type(error).__name__}: {error}"[:300]
-                entry = {"grader": grader.name, "error": said, "completion": completion, "reference": reference}
-                tally.failures.append(entry)
+                tally.failures.append(
+                    {"grader": name, "error": said, "completion": completion, "reference": reference,
+                     "question": question or ""}
+                )  # fmt: skip
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         tally.statuses[outcome] += 1
+        tally.graders[name, outcome] += 1
         tally.slowest_s = max(tally.slowest_s, time.perf_counter() - begin)
 
     return try_one
@@ -192,10 +209,21 @@ def mutate(tally: Tally, max_inputs: int, max_seconds: float, seed: int) -> None
         if time.monotonic() - tally.begin > max_seconds:
             return
         completion, reference = chance.choice(cases)
+        name = GRADERS[number % len(GRADERS)]
+        if name in REFERENCES and chance.random() < 0.8:
+            reference = chance.choice(REFERENCES[name])
+        question = chance.choice((None, None, None, reference, chance.choice(cases)[0], OPTIONS))
+        if chance.random() < 0.3:
+            completion = "The answer is " + chance.choice(ANSWERS.get(name, (reference,)))
         completion = broken(chance, completion, cases)
         if chance.random() < 0.2:
             reference = broken(chance, reference, cases)
-        try_one(completion.encode("utf-8", "replace").decode(), reference.encode("utf-8", "replace").decode(), number)
+        texts = [None if text is None else encodable(text) for text in (completion, reference, question)]
+        try_one(name, texts[0] or "", texts[1] or "", texts[2])
+
+
+def encodable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def broken(chance: random.Random, text: str, cases: list[tuple[str, str]]) -> str:
@@ -239,8 +267,10 @@ def cover(tally: Tally, max_inputs: int, max_seconds: float, seed: int, report: 
     tally.begin = time.monotonic()
 
     def try_bytes(given: bytes) -> None:
-        completion, _, reference = given.decode("utf-8", "replace").rpartition("\x1e")
-        try_one(completion, reference or "42", len(given))
+        completion, _, reference = given[1:].decode("utf-8", "replace").rpartition("\x1e")
+        number = given[0] if given else 0
+        name = GRADERS[number % len(GRADERS)]
+        try_one(name, completion, reference or "42", reference if number >= 128 else None)
         is_over = tally.num_inputs >= max_inputs or time.monotonic() - tally.begin > max_seconds
         if is_over or tally.failures:
             report()
@@ -249,7 +279,10 @@ def cover(tally: Tally, max_inputs: int, max_seconds: float, seed: int, report: 
 
     with tempfile.TemporaryDirectory() as corpus:
         for number, (completion, reference) in enumerate(seeds()):
-            (Path(corpus) / f"{number:05d}").write_text(f"{completion}\x1e{reference}", "utf-8")
+            name = GRADERS[number % len(GRADERS)]
+            reference = random.Random(number).choice(REFERENCES.get(name, (reference,)))
+            text = f"{chr(number % len(GRADERS))}{completion}\x1e{reference}"
+            (Path(corpus) / f"{number:05d}").write_text(text, "utf-8")
         settings = [f"-seed={seed or 1}", f"-max_len={MAX_CHARS}", "-verbosity=0"]
         atheris.Setup([sys.argv[0], *settings, corpus], try_bytes)
         atheris.Fuzz()

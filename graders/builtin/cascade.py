@@ -4,13 +4,14 @@ Touches: nothing but what its graders touch.
 """
 
 import time
-import typing
 from typing import Any
 
 import msgspec
 
 from graders.errors import BadGrader, GraderError
 from graders.grader import Grader, SplitGrader, resolve
+from graders.sandbox.declared import reading_decoder
+from graders.sandbox.sound import sound
 from graders.verdict import Status, Verdict
 
 
@@ -42,9 +43,7 @@ class CascadeGrader:
             example for part in parts for example in getattr(part, "examples", ()) if example[2] == "correct"
         )
         self._parts = parts
-        self._decoders = [
-            msgspec.msgpack.Decoder(typing.get_type_hints(part.read).get("return", Any)) for part in parts
-        ]
+        self._decoders = [reading_decoder(part.read) for part in parts]
 
     def read(self, completion: str, *, question: str | None = None) -> list[msgspec.Raw]:
         """Give each grader's reading, encoded."""
@@ -56,7 +55,7 @@ class CascadeGrader:
         verdicts: list[Verdict] = []
         for part, decoder, encoded in zip(self._parts, self._decoders, reading, strict=True):
             try:
-                verdict = part.judge(decoder.decode(encoded), reference, question=question)
+                verdict = sound(part.judge(decoder.decode(encoded), reference, question=question), part.name, 0.0)
             except GraderError as error:  # one grader that cannot use the reference must not hide another's verdict
                 verdict = Verdict(Status.ERROR, None, part.name, "exception", f"{type(error).__name__}: {error}", 0.0)
             verdicts.append(verdict)

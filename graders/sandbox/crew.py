@@ -25,8 +25,8 @@ class Job:
     items: Sequence[Item]
     deliver: Callable[[list[tuple[int, Verdict]]], None]
     fail: Callable[[Exception], None]
-    skipped: frozenset[int] = frozenset()
-    """Indices that are decided already."""
+    decided: dict[int, Verdict] = field(default_factory=dict)
+    """Verdicts, by index, that need no work."""
     taken: int = 0
     cancelled: bool = False
 
@@ -144,5 +144,5 @@ def draw_chunk(job: Job, crew: Crew) -> Chunk:
         if chars > MAX_CHUNK_CHARS and job.taken > first:
             break
         job.taken += 1
-    indices = [index for index in range(first, job.taken) if index not in job.skipped]
+    indices = [index for index in range(first, job.taken) if index not in job.decided]
     return Chunk(job, indices, [job.items[index] for index in indices])

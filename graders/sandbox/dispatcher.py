@@ -19,10 +19,11 @@ import msgspec
 
 from graders.errors import GraderError, SandboxUnavailable
 from graders.sandbox.crew import Assignment, Chunk, Crew, Job
-from graders.sandbox.frames import Born, FrameError, Layer, Ready, Setup
+from graders.sandbox.frames import Born, FrameError, Layer, Ready, Setup, Stillborn
 from graders.sandbox.ledger import Ledger
 from graders.sandbox.process import Worker, Zygote
 from graders.sandbox.roster import Roster
+from graders.sandbox.shortage import shortage
 
 STARVED_SHARE = 0.6
 """Of its time limit: a worker that waited for a processor for longer is given that time back."""
@@ -130,6 +131,8 @@ class Dispatcher:
                     self._handle(key.data, mask)
                 self._check_deadlines()
             self._stop(GraderError("grader pool: expected an open pool, got a closed one; make a new GraderPool"))
+        except OSError as error:
+            self._stop(SandboxUnavailable(f"grader pool: expected to go on: {shortage(error)}"))
         except Exception as error:  # noqa: BLE001  whatever ends this thread, callers must not wait for it
             self._stop(error)
 
@@ -195,6 +198,8 @@ class Dispatcher:
         message, fds = heard
         if isinstance(message, Born):
             self._roster.welcome(message, fds)
+        elif isinstance(message, Stillborn):
+            self._roster.mourn(message)
         elif (work := self._dying.pop(message.token, None)) is not None:
             self._ledger.settle_death(work, work.worker.tasks_begun - 1, message.exit_code)
 

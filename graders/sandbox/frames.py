@@ -21,7 +21,10 @@ MAX_READING_BYTES = 64 << 10
 """Bound on what reading one completion may yield."""
 MAX_DETAIL_CHARS = 500
 MAX_ANSWER_CHARS = 4096
-MAX_VERDICT_CHARS = MAX_ANSWER_CHARS + MAX_DETAIL_CHARS + 100 + 40 + 100
+MAX_GRADER_CHARS = 100
+MAX_METHOD_CHARS = 40
+MAX_REASON_CHARS = 400
+MAX_VERDICT_CHARS = MAX_ANSWER_CHARS + MAX_DETAIL_CHARS + MAX_GRADER_CHARS + MAX_METHOD_CHARS
 """Of all texts of a verdict: answer, detail, and the names of grader and method."""
 
 Role = Literal["grade", "read", "judge"]
@@ -100,6 +103,13 @@ class Born(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="born"):
     pid: int
 
 
+class Stillborn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stillborn"):
+    """A worker could not be forked."""
+
+    token: int
+    reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
+
+
 class Gone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="gone"):
     """A worker is dead and buried; `exit_code` is negative for a signal."""
 
@@ -119,6 +129,12 @@ class Locked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="locke
 
     layers: Annotated[list[Layer], Meta(max_length=32)]
     pid: Annotated[int, Meta(ge=0)]
+
+
+class Unfit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unfit"):
+    """A worker's only frame, where it could not be locked down or made ready."""
+
+    reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -48,6 +48,8 @@ class Ledger:
         self._random = random.SystemRandom()
 
     def add(self, job: Job) -> None:
+        """Take in a job, and deliver what is decided already."""
+        self._deliver(job, list(job.decided.items()))
         self._jobs.append(job)
 
     def unfinished(self) -> set[Job]:
@@ -120,7 +122,9 @@ class Ledger:
         if chunk.num_items > 1:
             work.crew.waiting.extendleft(chunk.part([k], chunk.attempt) for k in range(chunk.num_items))
         else:
+            failed = next((v for v in chunk.held[chunk.num_items :] if v.status is Status.ERROR), None)
             detail = f"after this answer, known answers got {', '.join(said)} for {', '.join(chunk.canaries)}"
+            detail += f": {failed.detail}"[:300] if failed else ""
             self._decide(chunk, 0, Status.ERROR, "canary", detail)
         return False
 

@@ -6,21 +6,24 @@ Touches: its dispatcher's thread and processes.
 import asyncio
 import atexit
 import contextlib
+import errno
 import os
 import queue
 import threading
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from graders.errors import BadInput, GraderError
+from graders.errors import BadGrader, BadInput, GraderError, SandboxUnavailable
 from graders.grader import origin_of, resolve
 from graders.sandbox.crew import MAX_CHUNK_CHARS, MAX_CHUNK_ITEMS, Crew, Item, Job
 from graders.sandbox.dispatcher import Dispatcher
 from graders.sandbox.frames import Layer, Setup
 from graders.sandbox.process import Zygote
+from graders.sandbox.shortage import shortage
+from graders.sandbox.sound import describe, kind_of
 from graders.verdict import Status, Verdict
 
 ANSWERS_PER_LIFE = 16384
@@ -197,17 +200,15 @@ class GraderPool:
     def _start(self, items: list[Item], deliver: Any, fail: Any) -> Job:
         """Submit a job; items too large to look at are decided at once."""
         dispatcher = self._running()
+        name, decided = dispatcher.ready.name, {}
         if self._shown is not None:
-            items = [(c, r, self._shown(r, q)) for c, r, q in items]
-        too_large = [k for k, item in enumerate(items) if sum(len(text) for text in item if text) > MAX_CHUNK_CHARS]
-        job = Job(items, deliver, fail)
-        if too_large:
-            detail = f"more than {MAX_CHUNK_CHARS} characters"
-            verdict = Verdict(Status.OVER_BUDGET, None, dispatcher.ready.name, "size", detail, 0.0)
-            deliver([(k, verdict) for k in too_large])
-            job = Job(items, deliver, fail, skipped=frozenset(too_large))
-        if len(too_large) < len(items):
-            dispatcher.submit(job)
+            items, decided = _with_shown(items, self._shown, name)
+        for k, item in enumerate(items):
+            if sum(len(text) for text in item if text) > MAX_CHUNK_CHARS:
+                detail = f"more than {MAX_CHUNK_CHARS} characters"
+                decided[k] = Verdict(Status.OVER_BUDGET, None, name, "size", detail, 0.0)
+        job = Job(items, deliver, fail, decided)
+        dispatcher.submit(job)
         return job
 
     def _running(self) -> Dispatcher:
@@ -240,7 +241,12 @@ class GraderPool:
         require = self._require
         if require is None:
             require = frozenset() if ready.trusted or not self._setup.lockdown else frozenset({"seccomp"})
-        dispatcher = Dispatcher(self._setup, zygote, crews, require)
+        try:
+            dispatcher = Dispatcher(self._setup, zygote, crews, require)
+        except (OSError, RuntimeError) as error:  # no more files, or no more threads
+            zygote.close()
+            why = shortage(error if isinstance(error, OSError) else OSError(errno.EAGAIN, str(error)))
+            raise SandboxUnavailable(f"grader pool: expected a thread and its files to be had: {why}") from error
         try:
             dispatcher.await_workers(START_LIMIT_S)
         except GraderError:
@@ -280,6 +286,24 @@ def _renew_locks() -> None:
 
 atexit.register(_close_default_pools)
 os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _with_shown(
+    items: list[Item], shown: Callable[[str, str | None], Any], name: str
+) -> tuple[list[Item], dict[int, Verdict]]:
+    """Give the items with what a reading half may see of the reference as their question, and where that failed."""
+    asked: list[Item] = []
+    failed: dict[int, Verdict] = {}
+    for k, (completion, reference, question) in enumerate(items):
+        try:
+            text = shown(reference, question)
+            if type(text) is not str and text is not None:
+                raise BadGrader(f"grader {name!r}: expected a str of shown(), got {kind_of(text)}")
+            asked.append((completion, reference, None if text is None else _encodable(text)))
+        except Exception as error:  # noqa: BLE001  a grader's code: whatever it raises is a verdict
+            asked.append((completion, reference, None))
+            failed[k] = Verdict(Status.ERROR, None, name, "exception", describe(error), 0.0)
+    return asked, failed
 
 
 def _checked(item: Sequence[str | None], number: int) -> Item:

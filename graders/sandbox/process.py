@@ -9,17 +9,19 @@ import select
 import socket
 import subprocess
 import sys
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 import graders.errors
 from graders.errors import GraderError, SandboxUnavailable
 from graders.sandbox import frames
-from graders.sandbox.frames import Born, End, Fork, Gone, Learn, Ready, Refused, Setup
+from graders.sandbox.frames import Born, End, Fork, Gone, Learn, Ready, Refused, Setup, Stillborn
+from graders.sandbox.shortage import shortage
 
 START_LIMIT_S = 60.0
 FDS_OF_WORKER = 3
+MAX_LAST_WORDS = 400
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from graders.sandbox.zygote import main; main(int(sys.argv[1]))"
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _MARK = "GRADERS_SANDBOX"
@@ -51,25 +53,20 @@ class Zygote:
                 "grader sandbox: expected a caller to start it, not the import of a grader; put what the script "
                 'does under `if __name__ == "__main__":`'
             )
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-B", "-c", _BOOT, str(theirs.fileno()), *_import_path()],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd="/",
-                env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-                start_new_session=True,
-            )
-        try:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead already: the answer will say so
-                self._control.send(msgspec.msgpack.encode(setup))
-            self.ready = self._await_ready(setup.spec)
-        except (GraderError, OSError):
-            self.close()
-            raise
+        with contextlib.ExitStack() as on_failure:
+            try:
+                self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                on_failure.callback(self._control.close)
+                with theirs, _memory_file() as last_words:
+                    self._process = _start(theirs.fileno(), last_words)
+                    on_failure.callback(self.close)
+                    theirs.close()
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the answer will say so
+                        self._control.send(msgspec.msgpack.encode(setup))
+                    self.ready = self._await_ready(setup.spec, last_words)
+            except OSError as error:
+                raise SandboxUnavailable(f"grader sandbox: expected a process to start: {shortage(error)}") from error
+            on_failure.pop_all()
 
     def fileno(self) -> int:
         return self._control.fileno()
@@ -83,7 +80,7 @@ class Zygote:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(msgspec.msgpack.encode(message))
 
-    def receive(self) -> tuple[Born | Gone, list[int]] | None:
+    def receive(self) -> tuple[Born | Stillborn | Gone, list[int]] | None:
         """Give one message and the descriptors that came with it, or None if the zygote is dead.
 
         Raises:
@@ -95,7 +92,7 @@ class Zygote:
             return None
         if not received:
             return None
-        message = msgspec.msgpack.decode(received, type=Born | Gone)
+        message = msgspec.msgpack.decode(received, type=Born | Stillborn | Gone)
         if isinstance(message, Born) and len(fds) != FDS_OF_WORKER:
             for fd in fds:
                 os.close(fd)
@@ -116,7 +113,7 @@ class Zygote:
         self._control.close()
         self._process.returncode = 0  # not this process's child: nothing to wait for
 
-    def _await_ready(self, spec: str) -> Ready:
+    def _await_ready(self, spec: str, last_words: IO[bytes]) -> Ready:
         if not select.select([self._control], [], [], START_LIMIT_S)[0]:
             raise SandboxUnavailable(f"grader {spec!r}: expected it to load within {START_LIMIT_S:.0f} s; it did not")
         received = b""
@@ -125,9 +122,13 @@ class Zygote:
         if not received:
             code = self._process.wait()
             raise SandboxUnavailable(
-                f"grader {spec!r}: expected its sandbox to start, but it died with exit code {code}; run graders doctor"
+                f"grader {spec!r}: expected its sandbox to start, but it died with exit code {code}"
+                f"{_last_line(last_words)}; run graders doctor"
             )
-        answer: Ready | Refused = msgspec.msgpack.decode(received, type=Ready | Refused)
+        try:
+            answer: Ready | Refused = msgspec.msgpack.decode(received, type=Ready | Refused)
+        except msgspec.MsgspecError as error:
+            raise SandboxUnavailable(f"grader {spec!r}: expected its sandbox to be ready, got: {error}") from error
         if isinstance(answer, Refused):
             raise getattr(graders.errors, answer.error, GraderError)(answer.message)
         return answer
@@ -204,6 +205,36 @@ class Worker:
             os.close(fd)
         if self._schedule_fd is not None:
             os.close(self._schedule_fd)
+
+
+def _start(control_fd: int, last_words: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start a zygote with nothing of this process but one end of its control socket, and a file to complain to."""
+    return subprocess.Popen(
+        [sys.executable, "-s", "-P", "-B", "-c", _BOOT, str(control_fd), *_import_path()],
+        pass_fds=[control_fd],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=last_words,
+        cwd="/",
+        env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+        start_new_session=True,
+    )
+
+
+def _memory_file() -> IO[bytes]:
+    """Give a file that needs no disk; where the kernel has none, one that keeps nothing."""
+    try:
+        return open(os.memfd_create("graders"), "r+b", buffering=0)
+    except OSError:
+        return open(os.devnull, "r+b", buffering=0)
+
+
+def _last_line(file: IO[bytes]) -> str:
+    """Give the last line of what a process complained of, to be added to a sentence."""
+    file.seek(-min(MAX_LAST_WORDS, file.seek(0, os.SEEK_END)), os.SEEK_END)
+    lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    said = "".join(char for char in lines[-1] if char.isprintable()) if lines else ""
+    return f" ({said})" if said else ""
 
 
 def _import_path() -> list[str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from graders.errors import SandboxUnavailable
 from graders.sandbox.crew import Crew
-from graders.sandbox.frames import Born, End, Fork, Layer, Learn, Locked, Setup
+from graders.sandbox.frames import Born, End, Fork, Layer, Learn, Locked, Setup, Stillborn, Unfit
 from graders.sandbox.process import Worker, Zygote
 
 BIRTH_LIMIT_S = 10.0
@@ -45,6 +45,8 @@ class Roster:
         self._by_token: dict[int, tuple[Crew, Worker]] = {}
         self._tokens = itertools.count()
         self._bad_births = 0
+        self._reason = ""
+        """Why the last bad birth went bad, where that is known."""
         self._first_fresh = 0
         """Token of the first worker that knows every module that the zygote was taught."""
         self.selector = selectors.DefaultSelector()
@@ -81,6 +83,17 @@ class Roster:
         self._by_token[born.token] = (crew, worker)
         self.selector.register(worker.results_fd, selectors.EVENT_READ, worker)
 
+    def mourn(self, stillborn: Stillborn) -> None:
+        """Strike off a worker that could not be forked.
+
+        Raises:
+            SandboxUnavailable: too many in a row could not.
+        """
+        for crew in self._crews:
+            crew.unborn.pop(stillborn.token, None)
+        self._reason = stillborn.reason
+        self._count_bad_birth("its workers to start")
+
     def admit(self, worker: Worker, payload: bytes) -> None:
         """Let a worker begin, on the evidence of its first frame.
 
@@ -88,7 +101,11 @@ class Roster:
             SandboxUnavailable: a required layer is not in force.
             MsgspecError: the frame is not what it should be.
         """
-        locked = msgspec.msgpack.decode(payload, type=Locked)
+        locked = msgspec.msgpack.decode(payload, type=Locked | Unfit)
+        if isinstance(locked, Unfit):
+            self._reason = locked.reason
+            self.part(worker)
+            return
         layers = [*self._zygote.ready.layers, *locked.layers]
         worker.watch(locked.pid)
         missing = self._require - {layer.name for layer in layers if layer.state == "active"}
@@ -183,6 +200,8 @@ class Roster:
     def _count_bad_birth(self, hope: str) -> None:
         self._bad_births += 1
         if self._bad_births >= MAX_BAD_BIRTHS:
+            reason = f" ({self._reason})" if self._reason else ""
             raise SandboxUnavailable(
-                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died; run graders doctor"
+                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died{reason}; "
+                "run graders doctor"
             )

@@ -9,15 +9,15 @@ Touches: its three pipes.
 
 import os
 import time
-import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
 
-from graders.grader import Grader, SplitGrader
 from graders.sandbox import frames
+from graders.sandbox.declared import Declared
 from graders.sandbox.frames import Failure, Read, Role
+from graders.sandbox.sound import describe, one_line, sound
 from graders.sandbox.taint import LateImportError, Watch
 from graders.verdict import Status, Verdict
 
@@ -28,13 +28,13 @@ Step = Callable[..., bytes]
 """(completion or encoded reading, reference, question) to an encoded outcome."""
 
 
-def step_for(role: Role, grader: Grader, watch: Watch) -> tuple[Step, Any]:
+def step_for(role: Role, grader: Any, said: Declared, watch: Watch) -> tuple[Step, Any]:
     """Give the function that does one task of a role, and the type its chunks decode to."""
     if role == "read":
-        return _reader(grader, watch), frames.TextTasks
+        return _reader(grader, said, watch), frames.TextTasks
     if role == "judge":
-        return _judge(grader, watch), frames.ReadingTasks
-    return _grader(grader, watch), frames.TextTasks
+        return _judge(grader, said, watch), frames.ReadingTasks
+    return _grader(grader, said, watch), frames.TextTasks
 
 
 def serve(step: Step, task_type: Any, tasks_fd: int, results_fd: int, progress_fd: int) -> None:
@@ -70,40 +70,38 @@ def _payloads(fd: int) -> Iterator[bytes]:
         yield from buffer.feed(received)
 
 
-def _grader(grader: Grader, watch: Watch) -> Step:
+def _grader(grader: Any, said: Declared, watch: Watch) -> Step:
     def step(completion: str, reference: str | None, question: str | None) -> bytes:
-        assert reference is not None
-        return _verdict(grader, watch, lambda: grader.grade(completion, reference, question=question))
+        return _verdict(said.name, watch, lambda: grader.grade(completion, reference, question=question))
 
     return step
 
 
-def _judge(grader: Any, watch: Watch) -> Step:
-    reading_type = typing.get_type_hints(grader.read).get("return", Any)
-    read_decoder = msgspec.msgpack.Decoder(Read)
-    reading_decoder = msgspec.msgpack.Decoder(reading_type)
+def _judge(grader: Any, said: Declared, watch: Watch) -> Step:
+    read_decoder, reading_decoder = msgspec.msgpack.Decoder(Read), said.reader
+    assert reading_decoder is not None
 
     def step(encoded: bytes, reference: str, question: str | None) -> bytes:
         try:
             read = read_decoder.decode(encoded)
             reading = reading_decoder.decode(read.reading)
         except (msgspec.MsgspecError, RecursionError) as error:
-            return _encoded(_failed(grader.name, "error", "reading", f"not a {reading_type}: {describe(error)}", 0.0))
-        return _verdict(grader, watch, lambda: grader.judge(reading, reference, question=question), read.duration_s)
+            detail = f"not a {reading_decoder.type}: {describe(error)}"
+            return _encoded(_failed(said.name, "error", "reading", detail, 0.0))
+        return _verdict(said.name, watch, lambda: grader.judge(reading, reference, question=question), read.duration_s)
 
     return step
 
 
-def _reader(grader: Any, watch: Watch) -> Step:
+def _reader(grader: Any, said: Declared, watch: Watch) -> Step:
     encode = msgspec.msgpack.encode
-    imports_are_its_own = not getattr(grader, "runs_programs", False)
 
     def step(completion: str, reference: str | None, question: str | None) -> bytes:
         begin = time.perf_counter()
         try:
             watch.forget()
             reading = encode(grader.read(completion, question=question))
-            if imports_are_its_own:
+            if not said.runs_programs:  # whose imports are its own affair
                 watch.check()
             if len(reading) > frames.MAX_READING_BYTES:
                 return encode(Failure("over_budget", "size", "the reading is too large", _since(begin)))
@@ -114,20 +112,16 @@ def _reader(grader: Any, watch: Watch) -> Step:
     return step
 
 
-def _verdict(grader: Grader | SplitGrader, watch: Watch, decide: Callable[[], Any], spent_s: float = 0.0) -> bytes:
+def _verdict(name: str, watch: Watch, decide: Callable[[], Any], spent_s: float = 0.0) -> bytes:
     """Give the encoded verdict of a grader, or the verdict on the grader if it fails to give a sound one."""
     begin = time.perf_counter() - spent_s
     try:
         watch.forget()
-        verdict = decide()
+        given = decide()
         watch.check()
-        if not isinstance(verdict, Verdict):
-            raise TypeError(f"expected a Verdict, got {type(verdict).__name__}")
-        encoded = _encoded(_within_bounds(verdict, _since(begin)))
-        msgspec.msgpack.decode(encoded, type=Verdict)  # constructors check no types; the caller will
-        return encoded
+        return _encoded(sound(given, name, _since(begin)))
     except BaseException as error:  # noqa: BLE001  the worker's outer edge: whatever a grader raises is an outcome
-        return _encoded(_failed(grader.name, *_cause(error, watch), _since(begin)))
+        return _encoded(_failed(name, *_cause(error, watch), _since(begin)))
 
 
 def _cause(error: BaseException, watch: Watch) -> tuple[Literal["over_budget", "error"], str, str]:
@@ -137,26 +131,16 @@ def _cause(error: BaseException, watch: Watch) -> tuple[Literal["over_budget", "
     except LateImportError as late:  # whatever was raised may be a consequence of it
         error = late
     if isinstance(error, LateImportError):
-        return "error", "tainted", describe(error)
+        return "error", "tainted", one_line(str(error))
     if isinstance(error, MemoryError | RecursionError):
         return "over_budget", "memory" if isinstance(error, MemoryError) else "recursion", describe(error)
     return "error", "exception", describe(error)
 
 
-def _within_bounds(verdict: Verdict, duration_s: float) -> Verdict:
-    answer = verdict.answer
-    return Verdict(
-        verdict.status,
-        answer[: frames.MAX_ANSWER_CHARS] if answer is not None else None,
-        verdict.grader[:100],
-        verdict.method[:40],
-        verdict.detail[: frames.MAX_DETAIL_CHARS],
-        duration_s,
-    )
-
-
 def _failed(grader: str, status: str, method: str, detail: str, duration_s: float) -> Verdict:
-    return Verdict(Status(status), None, grader[:100], method, detail[: frames.MAX_DETAIL_CHARS], duration_s)
+    return Verdict(
+        Status(status), None, grader[: frames.MAX_GRADER_CHARS], method, detail[: frames.MAX_DETAIL_CHARS], duration_s
+    )
 
 
 def _encoded(verdict: Verdict) -> bytes:
@@ -165,12 +149,3 @@ def _encoded(verdict: Verdict) -> bytes:
 
 def _since(begin: float) -> float:
     return max(0.0, time.perf_counter() - begin)
-
-
-def describe(error: BaseException) -> str:
-    """Give an exception as one bounded, encodable line, even if its own `__str__` fails."""
-    try:
-        text = str(error) if isinstance(error, LateImportError) else f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  the text of a hostile exception is hostile code
-        text = type(error).__name__
-    return text[: frames.MAX_DETAIL_CHARS].encode("utf-8", "replace").decode().replace("\n", " ")

@@ -8,6 +8,7 @@ Touches: its control socket, its children, and whatever the grader's own import 
 """
 
 import contextlib
+import fcntl
 import gc
 import os
 import select
@@ -15,18 +16,23 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
-import graders.errors
-from graders.grader import Grader, SplitGrader, import_origin, is_shipped, resolve
+from graders.errors import BadInput, GraderError, SandboxUnavailable
+from graders.grader import Grader, import_origin, is_shipped, resolve
 from graders.sandbox import frames, lockdown, warmup, worker
-from graders.sandbox.frames import Born, End, Fork, Gone, Layer, Learn, Ready, Refused, Setup
+from graders.sandbox.declared import Declared, declared
+from graders.sandbox.frames import Born, End, Fork, Gone, Layer, Learn, Ready, Refused, Setup, Stillborn, Unfit
+from graders.sandbox.shortage import shortage
+from graders.sandbox.sound import describe
 from graders.sandbox.taint import Watch
 
-SEMI_TRUSTED_BATCH = 8
-"""Answers that a third-party grader gives before its process is thrown away."""
 REAP_EVERY_S = 0.002
+MAX_REFUSAL_CHARS = 2000
+MIN_FREE_BYTES = 8 << 20
+"""Of a worker's memory limit, beside what the loaded grader takes up."""
 TASKS_FD, RESULTS_FD, PROGRESS_FD = 3, 4, 5
 
 
@@ -35,46 +41,80 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     setup = msgspec.msgpack.decode(control.recv(1 << 20), type=Setup)
     watch = Watch()
-    layers = lockdown.enclose_zygote() if setup.lockdown else []
-    caller = os.getppid()
     try:
+        layers = lockdown.enclose_zygote() if setup.lockdown else []
+        caller = os.getppid()
         if setup.origin is not None:
             import_origin(setup.origin)
         grader = resolve(setup.spec)
-        examples = warmup.run(grader)
-    except graders.errors.GraderError as error:
-        control.send(msgspec.msgpack.encode(Refused(type(error).__name__, str(error)[:2000])))
+        said = declared(grader, trusted=is_shipped(setup.spec))
+        warmup.run(grader, said)
+        _leave_room(setup, said.name)
+    except GraderError as error:
+        _refuse(control, type(error), str(error))
+        return
+    except OSError as error:
+        _refuse(control, SandboxUnavailable, f"grader {setup.spec!r}: expected its sandbox to start: {shortage(error)}")
         return
     root = lockdown.prepare_root(layers)
     gc.collect()
     gc.freeze()
-    control.send(msgspec.msgpack.encode(_ready(setup, grader, examples, layers)))
-    Nursery(control, setup, grader, root, watch).serve(caller)
+    control.send(msgspec.msgpack.encode(_ready(setup, said, layers)))
+    _fall_silent()
+    Nursery(control, setup, grader, said, root, watch).serve(caller)
 
 
-def _ready(setup: Setup, grader: Grader, examples: list[frames.Example], layers: list[frames.Layer]) -> Ready:
-    trusted = is_shipped(setup.spec)
+def _leave_room(setup: Setup, name: str) -> None:
+    """Refuse a limit that the loaded grader fills: each answer would seem to have exhausted it."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return
+    least = pages * os.sysconf("SC_PAGE_SIZE") + MIN_FREE_BYTES
+    if setup.memory_limit_bytes < least:
+        raise BadInput(
+            f"grader {name!r}: expected memory_limit_bytes of at least {least}, for the loaded grader takes up nearly "
+            f"as much, got {setup.memory_limit_bytes}"
+        )
+
+
+def _refuse(control: socket.socket, kind: type[GraderError], message: str) -> None:
+    encodable = message[:MAX_REFUSAL_CHARS].encode("utf-8", "replace").decode()
+    control.send(msgspec.msgpack.encode(Refused(kind.__name__, encodable)))
+
+
+def _ready(setup: Setup, said: Declared, layers: list[frames.Layer]) -> Ready:
     return Ready(
-        name=grader.name,
-        split=isinstance(grader, SplitGrader),
-        shows=hasattr(grader, "shown"),
-        trusted=trusted,
-        answers_per_process=getattr(grader, "answers_per_process", 0 if trusted else SEMI_TRUSTED_BATCH),
-        requires=list(getattr(grader, "requires", ())),
-        examples=examples,
+        name=said.name,
+        split=said.reader is not None,
+        shows=said.shows,
+        trusted=is_shipped(setup.spec),
+        answers_per_process=said.answers_per_process,
+        requires=said.requires,
+        examples=said.examples,
         layers=layers,
     )
+
+
+def _fall_silent() -> None:
+    """Leave the file in which the caller looks for last words: nothing that comes later may fill it."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    os.close(null)
 
 
 class Nursery:
     """The workers of one zygote, by the caller's token."""
 
-    def __init__(self, control: socket.socket, setup: Setup, grader: Grader, root: Layer, watch: Watch) -> None:
+    def __init__(
+        self, control: socket.socket, setup: Setup, grader: Grader, said: Declared, root: Layer, watch: Watch
+    ) -> None:
         self._control = control
         self._root = root
         self._watch = watch
         self._setup = setup
         self._grader = grader
+        self._said = said
         self._living: dict[int, int] = {}
         self._dying: dict[int, int] = {}
 
@@ -110,44 +150,54 @@ class Nursery:
                 self._tell(Gone(token, os.waitstatus_to_exitcode(status)), [])
 
     def _fork(self, order: Fork) -> None:
-        tasks_read, tasks_write = os.pipe()
-        results_read, results_write = os.pipe()
-        progress_read, progress_write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            _be_worker(
-                self._setup, self._grader, self._watch, self._root, order, (tasks_read, results_write, progress_write)
-            )
-        self._living[order.token] = pid
-        self._tell(Born(order.token, pid), [tasks_write, results_read, progress_read])
-        for fd in (tasks_read, tasks_write, results_read, results_write, progress_read, progress_write):
+        pipes: list[tuple[int, int]] = []  # of tasks, results and progress: (end to read, end to write)
+        try:
+            pipes += [os.pipe() for _ in range(3)]
+            pid = os.fork()
+        except OSError as error:
+            self._tell(Stillborn(order.token, shortage(error)[: frames.MAX_REASON_CHARS]), [])
+        else:
+            tasks, results, progress = pipes
+            if pid == 0:
+                self._be_worker(order, (tasks[0], results[1], progress[1]))
+            self._living[order.token] = pid
+            self._tell(Born(order.token, pid), [tasks[1], results[0], progress[0]])
+        for fd in (end for pipe in pipes for end in pipe):
             os.close(fd)
 
-    def _tell(self, message: Born | Gone, fds: list[int]) -> None:
+    def _tell(self, message: Born | Stillborn | Gone, fds: list[int]) -> None:
         # a caller that is gone shows at the next receive
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._control, [msgspec.msgpack.encode(message)], fds)
 
+    def _be_worker(self, order: Fork, pipes: tuple[int, int, int]) -> None:
+        """Turn the forked child into a worker; never returns to the zygote's code."""
+        results_fd = pipes[1]
+        try:
+            gc.disable()
+            pid = _pid_outside()
+            _keep_only(pipes)
+            results_fd = RESULTS_FD
+            step, task_type = worker.step_for(order.role, self._grader, self._said, self._watch)
+            self._watch.arm()
+            layers = self._locked(order.token)
+            worker.send(RESULTS_FD, frames.Locked(layers, pid))
+        except BaseException as error:  # noqa: BLE001  the worker's outer edge: it says why, and dies
+            try:
+                reason = shortage(error) if isinstance(error, OSError) else describe(error)
+                worker.send(results_fd, Unfit(reason[: frames.MAX_REASON_CHARS]))
+            finally:
+                os._exit(1)
+        try:
+            worker.serve(step, task_type, TASKS_FD, RESULTS_FD, PROGRESS_FD)
+        except BaseException:  # noqa: BLE001  the worker's outer edge: it dies, and the caller sees the pipe close
+            os._exit(1)
+        os._exit(0)
 
-def _be_worker(
-    setup: Setup, grader: Grader, watch: Watch, root: Layer, order: Fork, pipes: tuple[int, int, int]
-) -> None:
-    """Turn the forked child into a worker; never returns to the zygote's code."""
-    try:
-        gc.disable()
-        pid = _pid_outside()
-        _keep_only(pipes)
-        step, task_type = worker.step_for(order.role, grader, watch)
-        watch.arm()
-        if setup.lockdown:
-            layers = lockdown.lock_worker(setup, order.token, root, (1, 2, RESULTS_FD, PROGRESS_FD))
-        else:
-            layers = lockdown.limit_worker(setup)
-        worker.send(RESULTS_FD, frames.Locked(layers, pid))
-        worker.serve(step, task_type, TASKS_FD, RESULTS_FD, PROGRESS_FD)
-    except BaseException:  # noqa: BLE001  the worker's outer edge: it dies, and the caller sees the pipe close
-        os._exit(1)
-    os._exit(0)
+    def _locked(self, token: int) -> list[Layer]:
+        if not self._setup.lockdown:
+            return lockdown.limit_worker(self._setup)
+        return lockdown.lock_worker(self._setup, token, self._root, (1, 2, RESULTS_FD, PROGRESS_FD))
 
 
 def _pid_outside() -> int:
@@ -160,10 +210,8 @@ def _pid_outside() -> int:
 
 def _keep_only(pipes: tuple[int, int, int]) -> None:
     """Leave the three pipes open as descriptors 3, 4 and 5, null devices as 0, 1 and 2, and nothing else."""
+    parked = [fcntl.fcntl(fd, fcntl.F_DUPFD, PROGRESS_FD + 1) for fd in pipes]
     null = os.open(os.devnull, os.O_RDWR)
-    parked = [fd + 100 for fd in range(3)]
-    for fd, target in zip(pipes, parked, strict=True):
-        os.dup2(fd, target)
     for target in range(3):
         os.dup2(null, target)
     for fd, target in zip(parked, (TASKS_FD, RESULTS_FD, PROGRESS_FD), strict=True):

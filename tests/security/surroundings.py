@@ -21,6 +21,7 @@ _X86_64 = {
     "landlock": {444: errno.ENOSYS, 445: errno.ENOSYS, 446: errno.ENOSYS},
     "namespaces": {272: errno.EPERM, 308: errno.EPERM},
     "seccomp": {317: errno.EINVAL},
+    "processes": {56: errno.EAGAIN, 57: errno.EAGAIN, 435: errno.EAGAIN},
     "docker": {
         272: errno.EPERM, 308: errno.EPERM, 165: errno.EPERM, 166: errno.EPERM, 155: errno.EPERM, 435: errno.ENOSYS,
         248: errno.EPERM, 249: errno.EPERM, 250: errno.EPERM, 321: errno.EPERM, 298: errno.EPERM, 323: errno.EPERM,

@@ -60,6 +60,9 @@ class Mischief:
     def do_types(self):
         return Verdict("right", 1.5, None, [], 2, 0.0)
 
+    def do_wordy(self):
+        return Verdict(Status.INCORRECT, "a" * 10**5, self.name, "m" * 10**4, "d" * 10**5, 0.0)
+
     def do_flood(self):
         return Verdict(Status.INCORRECT, "a" * 10**7, self.name, "m" * 10**6, "d" * 10**7, 0.0)
 

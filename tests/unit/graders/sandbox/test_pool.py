@@ -56,9 +56,9 @@ def test_exhausted_memory_or_stack_is_over_budget(pool: GraderPool, deed: str, m
     [
         ("raise", "exception", "ValueError: planted"),
         ("raise_exit", "exception", "SystemExit: 0"),
-        ("none", "exception", "TypeError: expected a Verdict, got NoneType"),
+        ("none", "exception", "expected a graders.Verdict, got NoneType None"),
         ("nan", "exception", "ValueError: verdict: expected a finite duration_s"),
-        ("types", "exception", "Error: "),
+        ("types", "exception", "status is one of graders.Status, such as Status.INCORRECT, got str 'right'"),
         ("exit", "crash", "exit code 0"),
     ],
 )
@@ -70,12 +70,12 @@ def test_failure_of_the_grader_is_an_error(pool: GraderPool, deed: str, method: 
     assert verdicts[2].correct
 
 
-def test_ten_megabytes_of_detail_are_cut(pool: GraderPool) -> None:
-    verdict = pool.grade([("flood", "1")])[0]
-    assert len(verdict.detail) == 500
-    assert len(verdict.method) == 40
-    assert verdict.answer is not None
-    assert len(verdict.answer) == 4096
+def test_long_texts_are_cut_and_endless_ones_are_an_error(pool: GraderPool) -> None:
+    wordy, endless = pool.grade([("wordy", "1"), ("flood", "1")])
+    assert wordy.answer is not None
+    assert [len(text) for text in (wordy.answer, wordy.method, wordy.detail)] == [4096, 40, 500]
+    assert endless.status is Status.ERROR
+    assert "expected a verdict whose answer has at most 1048576 characters, got str of 10000000" in endless.detail
 
 
 def test_threads_and_asyncio_share_a_pool(pool: GraderPool) -> None:

@@ -1,0 +1,70 @@
+"""On a machine that is out of something, the pool works on, or says what it lacks and what to do about it."""
+
+import errno
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from graders import GraderPool
+from graders.sandbox.shortage import shortage
+
+SECURITY = Path(__file__).parents[1] / "security"
+PROGRAM = """
+    import resource, sys
+    sys.path.insert(0, sys.argv[1])
+    from graders import GraderError, GraderPool
+    from surroundings import deny
+    files, denied = int(sys.argv[2]), sys.argv[3:]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    if denied:
+        deny(denied)
+    try:
+        with GraderPool("exact") as pool:
+            print([verdict.status.value for verdict in pool.grade([("#### 1", "1"), ("#### 2", "1")] * 100)][:2])
+    except GraderError as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+
+
+def outcome(files: int, *denied: str) -> str:
+    command = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(SECURITY), str(files), *denied]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("files", [6, 8, 9, 10, 12, 16, 24])
+def test_too_few_files_are_named_with_the_remedy(files: int) -> None:
+    said = outcome(files)
+    assert said.startswith("SandboxUnavailable: ")
+    assert "ulimit -n" in said
+    assert "use fewer workers" in said
+
+
+@pytest.mark.parametrize("files", [40, 64, 100])
+def test_few_files_are_enough(files: int) -> None:
+    assert outcome(files) == "['correct', 'incorrect']"
+
+
+@pytest.mark.parametrize("denied", [["processes"], ["processes", "namespaces"]])
+def test_too_few_processes_are_named_with_the_remedy(denied: list[str]) -> None:
+    said = outcome(1024, *denied)
+    assert said.startswith("SandboxUnavailable: ")
+    assert "use fewer workers, or raise the limit on processes (ulimit -u)" in said
+
+
+def test_no_directory_is_needed_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    monkeypatch.chdir(tmp_path)
+    with GraderPool("exact") as pool:
+        assert pool.grade([("#### 1", "1")])[0].correct
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_troubles_name_the_file() -> None:
+    absent = FileNotFoundError(errno.ENOENT, "said by the system", "/no/such/file")
+    assert shortage(absent) == "No such file or directory: /no/such/file; run graders doctor"
+    assert shortage(OSError("odd")) == "odd; run graders doctor"
