@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
 
@@ -131,14 +132,24 @@ def _doctor(options: argparse.Namespace) -> int:
 def _serve(options: argparse.Namespace) -> int:
     from graders import serve
 
-    try:
-        token = options.token_file.read_text().strip() if options.token_file else None
-    except OSError as error:
-        raise BadInput(f"{options.token_file}: expected a readable file, got {error.strerror}") from error
-    with pool_of(options) as pool:
-        print(f"serving {pool.name} on http://{options.host}:{options.port}", file=sys.stderr)
-        serve.run(serve.Service(pool, token), options.host, options.port)
+    token = _token(options.token_file) if options.token_file else None
+    with serve.listen(options.host, options.port) as listening, pool_of(options) as pool:
+        host, port = listening.getsockname()[:2]
+        print(f"serving {pool.name} on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr)
+        if token is None and not ip_address(host).is_loopback:
+            print("without --token-file, anyone who reaches this address can use it", file=sys.stderr)
+        serve.run(serve.Service(pool, token), listening)
     return OK
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: expected a readable file, got {getattr(error, 'strerror', error)}") from error
+    if not token or not token.isascii():
+        raise BadInput(f"{path}: expected a token of ASCII characters, got {'another text' if token else 'nothing'}")
+    return token
 
 
 def _conformance(options: argparse.Namespace) -> int:

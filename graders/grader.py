@@ -133,7 +133,8 @@ def resolve(spec: str) -> Grader:
             return as_grader(loaded(entry.load, spec), where=spec)
     known = ", ".join(sorted({*BUILTIN, *_REGISTRY}))
     raise UnknownGrader(
-        f"grader {spec!r}: expected one of {known}, 'package.module:attribute' or 'path/to/file.py:attribute'"
+        f"grader {spec!r}: expected one of {known}, 'package.module:attribute', 'path/to/file.py:attribute' or an "
+        f"entry point of the group {ENTRY_POINT_GROUP!r}"
     )
 
 

@@ -10,12 +10,14 @@ A request is refused rather than queued without bound: 413 above the size limit,
 are in flight than allowed, 401 without the bearer token where one is set. OpenRLHF's body cannot say "no reward", so a
 request on which the grader itself failed gets 500, never a zero that would be learnt from; /grade tells items apart.
 
-Touches: the requests it is given and a pool; `serve` listens on a socket.
+Touches: the requests it is given, a pool, and the socket that it listens on.
 """
 
 import asyncio
+import contextlib
 import hmac
 import importlib
+import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -206,8 +208,23 @@ class Service:
 _ROUTES = {"/": "POST", "/grade": "POST", "/healthz": "GET", "/metrics": "GET"}
 
 
-def run(service: Service, host: str, port: int) -> None:
-    """Listen until interrupted.
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket to serve on; port 0 takes any that is free.
+
+    Raises:
+        BadInput: the address cannot be had.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        raise BadInput(
+            f"expected to listen on {host}, port {port}, got: {why}; choose another --host or --port"
+        ) from error
+
+
+def run(service: Service, listening: socket.socket) -> None:
+    """Serve on an open socket until interrupted.
 
     Raises:
         SandboxUnavailable: uvicorn is not installed.
@@ -216,10 +233,12 @@ def run(service: Service, host: str, port: int) -> None:
         uvicorn = importlib.import_module("uvicorn")  # an extra: nothing else here needs it
     except ImportError as error:
         raise SandboxUnavailable("graders serve: expected uvicorn, found none; pip install 'graders[serve]'") from error
-    uvicorn.run(
-        service, host=host, port=port, log_level="warning", access_log=False,
-        limit_concurrency=MAX_CONNECTIONS, timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
+    config = uvicorn.Config(
+        service, log_level="warning", access_log=False, limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
     )  # fmt: skip
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _decoded(body: bytes, kind: type[Any]) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from graders import GraderPool, SandboxUnavailable, cli
-from graders.serve import Service, run
+from graders import BadInput, GraderPool, SandboxUnavailable, cli
+from graders.serve import Service, listen, run
 
 PLUG_IN = """
 import time
@@ -225,8 +225,32 @@ def test_missing_server_package_is_named(pool: GraderPool, monkeypatch: pytest.M
     import sys
 
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(SandboxUnavailable, match=r"pip install 'graders\[serve\]'"):
-        run(Service(pool), "127.0.0.1", 0)
+    with (
+        listen("127.0.0.1", 0) as listening,
+        pytest.raises(SandboxUnavailable, match=r"pip install 'graders\[serve\]'"),
+    ):
+        run(Service(pool), listening)
+
+
+@pytest.mark.parametrize(("host", "port", "why"), [("127.0.0.1", 99999, "0-65535"), ("203.0.113.5", 0, "address")])
+def test_an_address_that_cannot_be_had_is_named(host: str, port: int, why: str) -> None:
+    with pytest.raises(BadInput, match=rf"expected to listen on {host}, port {port}, got: .*{why}"):
+        listen(host, port)
+
+
+def test_a_port_that_is_taken_is_named_before_any_pool_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        assert cli.main(["serve", "--port", str(taken.getsockname()[1]), "--grader", "no such grader"]) == 2
+    assert "in use; choose another --host or --port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("token", "got"), [(b"", "nothing"), (b" \n", "nothing"), ("é".encode(), "another text")])
+def test_command_refuses_a_token_that_guards_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], token: bytes, got: str
+) -> None:
+    (tmp_path / "token").write_bytes(token)
+    assert cli.main(["serve", "--token-file", str(tmp_path / "token")]) == 2
+    assert f"expected a token of ASCII characters, got {got}" in capsys.readouterr().err
 
 
 def test_command_refuses_a_missing_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
