@@ -26,7 +26,7 @@ from msgspec import Meta
 from mathppo.errors import BadInput, BadSetting
 from mathppo.evaluate.golds import GoldReading, read_gold, with_tolerance, with_unit
 from mathppo.problems import HELD_OUT_COUNTS, load_held_out
-from mathppo.problems.load import read_rows
+from mathppo.problems.rows import read_rows
 from mathppo.records import Problem
 
 CARDS = Path(__file__).parent / "cards"
@@ -95,7 +95,8 @@ class Card(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Args:
         name: as in `--benchmarks`.
-        file: name of the local file, within the folder of benchmarks.
+        file: name of the local file, within the folder of benchmarks: JSON, CSV, Parquet or Arrow, or a folder that
+            `datasets` wrote.
         licence: of the data.
         title: for a person.
         purpose: training sets serve contamination checks and are refused as benchmarks.
@@ -236,12 +237,12 @@ def content_hash(problems: Sequence[Problem]) -> str:
 def _read(card: Card, folder: Path | None) -> list[Problem]:
     if folder is not None or Path(card.file).is_absolute():
         path = (folder or Path()) / card.file
-        if not path.is_file():
+        if not path.exists():
             raise BadInput(
                 f"{card.name}: expected the file {path}, found none; put it there, or leave --benchmark-dir out to "
                 "load the set from the hub"
             )
-        return _problems(card.name, card, read_rows(str(path), "", None))
+        return _problems(card.name, card, read_rows(str(path), card.hub.split if card.hub else "test", None))
     if card.hub is None:
         raise BadInput(f"{card.name}: expected --benchmark-dir with {card.file} in it; this set is on no hub")
     hub = card.hub

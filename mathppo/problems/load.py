@@ -1,13 +1,10 @@
 """Problems from files, from the `datasets` hub, and from the committed held-out sets.
 
-`datasets` is slow to import and is loaded only for Parquet and for the hub.
-
 Touches: files, for reading; the network and the cache of `datasets`, for a hub id.
 """
 
 import math
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +12,11 @@ import msgspec
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems.held_out import load_held_out
+from mathppo.problems.rows import Row, read_rows
 from mathppo.records import Problem
 
 ReferenceFormat = Literal["plain", "gsm8k"]
 """`plain`: the field is the answer. `gsm8k`: the answer follows the last `####`, its thousands' commas left out."""
-
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-Row = Mapping[str, Any]
 
 
 def load_problems(
@@ -39,8 +34,8 @@ def load_problems(
     """Read every problem of a source.
 
     Args:
-        source: a `.jsonl` or `.parquet` file, a folder or hub id (`owner/name`) that `datasets` reads, or
-            `held_out:NAME` for a committed set. JSON lines that are problem records already are taken whole.
+        source: a file, folder or hub id as `read_rows` takes it, or `held_out:NAME` for a committed set. Rows that are
+            problem records already are taken whole.
         question_field: field of the question.
         reference_field: field of the answer: text, an integer, or a finite float.
         id_field: field of the id; None numbers the rows from 1.
@@ -84,74 +79,6 @@ class _Fields(msgspec.Struct, frozen=True):
     family: str | None
     level: str | None
     reference_format: ReferenceFormat
-
-
-def read_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
-    """Yield each row of a `.jsonl` or `.parquet` file, a folder or a hub id, and where it stands.
-
-    Raises:
-        BadInput: a source that is missing or unreadable.
-    """
-    path = Path(source)
-    if not source.strip() or "\0" in source:
-        raise BadInput(f"problem source: expected the name of a file, folder or hub id, got {source!r}; name one")
-    if path.suffix in (".jsonl", ".parquet"):
-        if not path.is_file():
-            raise BadInput(f"{source}: expected a file, got nothing there; check the path")
-        return _jsonl_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
-    if path.is_dir() or (_HUB_ID.fullmatch(source) and not path.exists()):
-        return _hub_rows(source, split, subset)
-    raise BadInput(
-        f"{source}: expected a .jsonl or .parquet file, a folder, a hub id owner/name, or held_out:NAME; "
-        "check the name or convert the file"
-    )
-
-
-def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise BadInput(
-                    f"{path} line {number}: expected one JSON object, got broken JSON ({error}); repair the line"
-                ) from error
-            if not isinstance(row, dict):
-                raise BadInput(
-                    f"{path} line {number}: expected one JSON object, got {type(row).__name__}; repair the line"
-                )
-            yield f"{path} line {number}", row
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    try:
-        table = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
-        for number, row in enumerate(table, start=1):
-            yield f"{path} row {number}", dict(row)
-    except (OSError, ValueError, DatasetsError) as error:
-        raise BadInput(
-            f"{path}: expected a readable Parquet file, got {type(error).__name__}: {_one_line(error)}; write it again"
-        ) from error
-
-
-def _hub_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    try:
-        table = load_dataset(source, subset, split=split)
-    except (OSError, ValueError, DatasetsError) as error:
-        raise BadInput(
-            f"{source}: expected a data set with split {split!r} and subset {subset!r}, got {type(error).__name__}: "
-            f"{_one_line(error)}; check the name, split and subset, and the network"
-        ) from error
-    for number, row in enumerate(table, start=1):
-        yield f"{source} {split} row {number}", dict(row)
 
 
 def _to_problem(row: Row, where: str, numbered_id: str, fields: _Fields) -> Problem:
@@ -202,7 +129,3 @@ def _level(value: Any, where: str) -> int:
     if digits is None:
         raise BadInput(f"{where}: expected a level with a number, got {value!r}; name another level field")
     return int(digits.group())
-
-
-def _one_line(error: Exception, limit: int = 200) -> str:
-    return " ".join(str(error).split())[:limit]

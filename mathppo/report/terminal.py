@@ -16,7 +16,6 @@ from mathppo.report.axes import share
 from mathppo.report.page import headline, table_rows
 from mathppo.report.reading import RunRecord, read_run
 
-
 WIDE_RUN = 80
 """Columns of a terminal from which before and after fit into one table."""
 

@@ -1,8 +1,12 @@
 import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import msgspec
 import pytest
+from datasets import Dataset, DatasetDict
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems import load_held_out, load_problems
@@ -70,8 +74,91 @@ def test_a_hub_id_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _use_cache(tmp_path / "cache", monkeypatch)
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", None)  # offline, nobody asks
     with pytest.raises(BadInput, match=r"owner/name: expected a data set with split 'test' and subset 'main', got "):
         load_problems("owner/name", subset="main")
+
+
+def test_the_hub_is_asked_once_whether_it_has_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def load_dataset(name: str, subset: str | None, *, split: str) -> list[dict[str, str]]:
+        asked.append(f"load {name} {subset} {split}")
+        return [{"question": "1+1?", "reference": "2"}]
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            content = b'{"id": "owner/name", "sha": "0"}'
+            self.send_response(200 if self.path.endswith("owner/name") else 404)
+            if self.path.endswith("typo"):
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:  # type: ignore[override]
+            pass
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        monkeypatch.setattr("datasets.config.HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        assert [p.id for p in load_problems("owner/name", subset="main")] == ["name-1"]
+        with pytest.raises(BadInput, match="owner/typo: expected a data set on the hub, found none by that name"):
+            load_problems("owner/typo")
+        server.shutdown()
+        thread.join()
+    assert asked == ["/api/datasets/owner/name", "load owner/name main test", "/api/datasets/owner/typo"]
+    started = time.monotonic()
+    with pytest.raises(BadInput, match=r"owner/name: expected the hub to answer, got ConnectError: .*HF_HUB_OFFLINE=1"):
+        load_problems("owner/name")
+    assert time.monotonic() - started < 5
+
+
+def test_data_sets_on_disk_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _use_cache(tmp_path / "cache", monkeypatch)
+    rows = [{"question": 'a, "b"?', "reference": "025"}, {"question": "2+2?", "reference": "1/2"}]
+    table = Dataset.from_list(rows)
+    table.to_csv(tmp_path / "set.csv", index=False)
+    table.to_parquet(tmp_path / "set.parquet")
+    table.to_json(tmp_path / "lines.json")
+    (tmp_path / "list.json").write_text(json.dumps(rows))
+    table.save_to_disk(str(tmp_path / "saved"))
+    DatasetDict({"test": table, "train": table.select([0])}).save_to_disk(str(tmp_path / "splits"))
+    (arrow,) = (tmp_path / "saved").glob("*.arrow")
+    arrow.rename(tmp_path / "set.arrow")
+    table.save_to_disk(str(tmp_path / "again"))
+    names = ("set.csv", "set.parquet", "lines.json", "list.json", "set.arrow", "again", "splits")
+    for name in names:
+        problems = load_problems(str(tmp_path / name))
+        assert [(p.question, p.reference) for p in problems] == [tuple(row.values()) for row in rows], name
+    assert len(load_problems(str(tmp_path / "splits"), split="train")) == 1
+    with pytest.raises(BadInput, match="expected a data set with split 'dev' and subset None, got KeyError"):
+        load_problems(str(tmp_path / "splits"), split="dev")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("set.csv", b"question,reference\n\xff,1\n", r"set\.csv: expected comma-separated text in UTF-8, got"),
+        ("set.csv", b'question,reference\n"a,1\n', r"set\.csv: expected comma-separated text in UTF-8, got unexpected"),
+        ("set.csv", b"question,reference\n1+1?,\n", r"set\.csv line 2: expected a field 'reference', got 'question'"),
+        ("set.json", b"[1]", r"set\.json item 1: expected one JSON object, got int"),
+        ("set.json", b"[{]", r"set\.json: expected one JSON object, got broken JSON"),
+        ("set.arrow", b"nonsense", r"set\.arrow: expected a readable Arrow file, got"),
+    ],
+)
+def test_a_damaged_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, message: str
+) -> None:
+    _use_cache(tmp_path / "cache", monkeypatch)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=message):
+        load_problems(str(tmp_path / name))
 
 
 def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +254,10 @@ def test_an_unknown_reference_format_is_refused() -> None:
     [
         ("none.jsonl", "expected a file, got nothing there; check the path"),
         ("none.parquet", "expected a file, got nothing there; check the path"),
-        ("set.csv", "expected a .jsonl or .parquet file, a folder, a hub id owner/name, or held_out:NAME"),
+        ("set.txt", "expected a .jsonl, .json, .csv, .parquet, .arrow file, a folder, a hub id owner/name"),
     ],
 )
 def test_a_source_that_is_missing_or_of_another_kind(tmp_path: Path, name: str, message: str) -> None:
-    (tmp_path / "set.csv").write_text("question,reference\n")
+    (tmp_path / "set.txt").write_text("question,reference\n")
     with pytest.raises(BadInput, match=message):
         load_problems(str(tmp_path / name))

@@ -1,0 +1,166 @@
+"""Rows of files, of folders that `datasets` wrote, and of the hub.
+
+`datasets` is slow to import and is loaded only for Parquet, Arrow, folders and the hub.
+
+Touches: files, for reading; the network and the cache of `datasets`, for a hub id.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from mathppo.errors import BadInput
+
+Row = Mapping[str, Any]
+
+HUB_TIMEOUT_S = 10.0
+"""Wait for the hub to say that it has a set."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+def read_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
+    """Yield each row of a source, and where it stands.
+
+    Args:
+        source: a `.jsonl`, `.json` (a list of objects, or lines), `.csv` (every field is text), `.parquet` or `.arrow`
+            file; a folder that `datasets` reads or wrote with `save_to_disk`; or a hub id, `owner/name`.
+        split: of a folder or hub id.
+        subset: of a folder or hub id; None for its only or default one.
+
+    Raises:
+        BadInput: a source that is missing or unreadable.
+    """
+    path = Path(source)
+    if not source.strip() or "\0" in source:
+        raise BadInput(f"problem source: expected the name of a file, folder or hub id, got {source!r}; name one")
+    if path.suffix in _READERS and not path.is_dir():
+        if not path.is_file():
+            raise BadInput(f"{source}: expected a file, got nothing there; check the path")
+        return _READERS[path.suffix](path)
+    if path.is_dir() or (_HUB_ID.fullmatch(source) and not path.exists()):
+        return _set_rows(source, split, subset)
+    raise BadInput(
+        f"{source}: expected a {', '.join(_READERS)} file, a folder, a hub id owner/name, or held_out:NAME; "
+        "check the name or convert the file"
+    )
+
+
+def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                where = f"{path} line {number}"
+                yield where, _object(_decoded(line, where), where)
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    content = path.read_bytes()
+    if not content.lstrip().startswith(b"["):
+        yield from _jsonl_rows(path)
+        return
+    for number, row in enumerate(_decoded(content, str(path)), start=1):
+        yield f"{path} item {number}", _object(row, f"{path} item {number}")
+
+
+def _decoded(content: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{where}: expected one JSON object, got broken JSON ({error}); repair the line") from error
+
+
+def _object(row: Any, where: str) -> Row:
+    if not isinstance(row, dict):
+        raise BadInput(f"{where}: expected one JSON object, got {type(row).__name__}; repair the line")
+    return row
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Read text as it stands: `025` is no number here, and neither is `1/2`."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, strict=True)
+            for row in reader:
+                yield f"{path} line {reader.line_num}", {name: text for name, text in row.items() if text}
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadInput(f"{path}: expected comma-separated text in UTF-8, got {_one_line(error)}; repair it") from error
+
+
+def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    kind = path.suffix.removeprefix(".")
+    try:
+        table = load_dataset(kind, data_files=str(path), split="train", streaming=True)
+        for number, row in enumerate(table, start=1):
+            yield f"{path} row {number}", dict(row)
+    except (OSError, ValueError, DatasetsError) as error:
+        raise BadInput(
+            f"{path}: expected a readable {kind.title()} file, got {type(error).__name__}: {_one_line(error)}; write "
+            "it again"
+        ) from error
+
+
+def _set_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
+    from datasets import load_dataset, load_from_disk
+    from datasets.exceptions import DatasetsError
+
+    folder = Path(source)
+    saved = any((folder / name).is_file() for name in ("state.json", "dataset_dict.json"))
+    if not folder.is_dir():
+        _require_on_hub(source)
+    try:
+        table = load_from_disk(source) if saved else load_dataset(source, subset, split=split)
+        # Several splits come by name; a set that was saved alone has none.
+        table = table[split] if isinstance(table, dict) else table
+    except (OSError, ValueError, KeyError, DatasetsError) as error:
+        raise BadInput(
+            f"{source}: expected a data set with split {split!r} and subset {subset!r}, got {type(error).__name__}: "
+            f"{_one_line(error)}; check the name, split and subset, and the network"
+        ) from error
+    for number, row in enumerate(table, start=1):
+        yield f"{source} {split} row {number}", dict(row)
+
+
+def _require_on_hub(source: str) -> None:
+    """Ask the hub once; `datasets` itself asks six times, for half a minute, whatever the answer.
+
+    Raises:
+        BadInput: there is no such set, or no hub within reach.
+    """
+    from datasets import config
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    if config.HF_HUB_OFFLINE or constants.HF_HUB_OFFLINE:
+        return  # what was downloaded before is used, or missed at once
+    # What its HTTP client raises, whichever client that is; versions differ.
+    client_errors: tuple[Any, ...] = (ValueError, *HfHubHTTPError.__bases__)
+    try:
+        HfApi(endpoint=config.HF_ENDPOINT).dataset_info(source, timeout=HUB_TIMEOUT_S)
+    except RepositoryNotFoundError as error:
+        raise BadInput(
+            f"{source}: expected a data set on the hub, found none by that name; check its spelling, and log in if it "
+            "is private"
+        ) from error
+    except client_errors as error:
+        raise BadInput(
+            f"{source}: expected the hub to answer, got {type(error).__name__}: {_one_line(error)}; check the network, "
+            "set HF_HUB_OFFLINE=1 to use what was downloaded before, or give a file"
+        ) from error
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[tuple[str, Row]]]] = MappingProxyType(
+    {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows, ".parquet": _table_rows, ".arrow": _table_rows}
+)
+
+
+def _one_line(error: Exception, limit: int = 200) -> str:
+    return " ".join(str(error).split())[:limit]
