@@ -37,6 +37,7 @@ MAX_BODIES_HELD = 8
 """Bodies of the largest size that are received at a time, of all requests together."""
 MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 5
+MAX_PORT = 65535
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -214,10 +215,12 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         BadInput: the address cannot be had.
     """
+    if not 0 <= port <= MAX_PORT:
+        raise BadInput(f"expected a port from 0 to {MAX_PORT}, got {port}")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
-        why = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+    except OSError as error:
+        why = str(error.strerror or error).partition(" (while")[0]
         raise BadInput(
             f"expected to listen on {host}, port {port}, got: {why}; choose another --host or --port"
         ) from error
