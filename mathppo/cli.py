@@ -30,14 +30,12 @@ SMALLER = "lower generator.max_batch_size, learner.micro_batch_size or the model
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
-    parser = build_parser()
     try:
-        options, rest = parser.parse_known_args(argv)
-        if rest:
-            raise BadSetting(_explain_unknown(rest[0]))
-        if "config" in options:
-            overrides = [(key, text) for key, text in vars(options).items() if "." in key and text is not None]
-            options.config = load_config(options.config, overrides)
+        options = _read(argv)
+    except MathPPOError as error:
+        # What torchrun starts several times is mistaken several times; the first one says so.
+        return _fail(str(error), error.exit_code) if os.environ.get("RANK", "0") == "0" else error.exit_code
+    try:
         # Imported late, so that --help and a mistyped setting answer at once.
         from mathppo import commands
 
@@ -60,6 +58,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"out of memory ({_first_line(error)}); {SMALLER}, then run it again to go on", 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
+
+
+def _read(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Give the command and, where it has settings, its configuration."""
+    options, rest = build_parser().parse_known_args(argv)
+    if rest:
+        raise BadSetting(_explain_unknown(rest[0]))
+    if "config" in options:
+        overrides = [(key, text) for key, text in vars(options).items() if "." in key and text is not None]
+        options.config = load_config(options.config, overrides)
+    return options
 
 
 def build_parser() -> argparse.ArgumentParser:

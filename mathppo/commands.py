@@ -46,7 +46,6 @@ from mathppo.report import terminal_tables, write_report
 from mathppo.report.trackers import track
 from mathppo.seeds import derive_seed
 
-
 LEARNT = (
     *("policy_loss", "value_loss", "explained_variance_outcome", "entropy", "approx_kl", "ref_kl"),
     *("clip_share_high", "clip_share_low", "behaviour_kl", "stale_share", "policy_grad_norm", "critic_grad_norm"),

@@ -321,13 +321,25 @@ def write_file(path: Path, content: bytes | str) -> None:
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Give a finished folder its name, in place of one that has it: only two renames apart is there neither."""
-    doomed = path.with_name(f".{path.name}.removed")
-    shutil.rmtree(doomed, ignore_errors=True)
+    """Give a finished folder its name, in place of one that has it; what a kill interrupts, `finish_replacing` ends."""
+    replaced = _replaced_path(path)
+    shutil.rmtree(replaced, ignore_errors=True)
     if path.exists():
-        os.rename(path, doomed)
+        os.rename(path, replaced)
     os.rename(new, path)
-    shutil.rmtree(doomed, ignore_errors=True)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def finish_replacing(new: Path, path: Path) -> None:
+    """Give the new folder its name where a kill came between the two renames of `replace_folder`."""
+    replaced = _replaced_path(path)
+    if replaced.exists() and new.exists() and not path.exists():
+        os.rename(new, path)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _replaced_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.replaced")
 
 
 def remove_folder(path: Path) -> None:

@@ -97,7 +97,8 @@ def save_checkpoint(
         adapters: what the saved weights are the sum of, where they are one.
         numbers: what else a resumed run needs.
     """
-    aside = path.with_name(f".{path.name}.partial")
+    recover(path)
+    aside = _aside(path)
     store.remove_folder(aside)
     aside.mkdir(parents=True)
     try:
@@ -115,6 +116,15 @@ def save_checkpoint(
     header = CheckpointHeader(step=step, sha256=sha256, numbers=dict(numbers))
     store.write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
     store.replace_folder(aside, path)
+
+
+def recover(path: Path) -> None:
+    """Put a finished checkpoint in its place that a kill left beside it, in the moment of replacing an older one."""
+    store.finish_replacing(_aside(path), path)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
 
 
 def verify_checkpoint(path: Path) -> CheckpointHeader:

@@ -128,13 +128,28 @@ def open_critic(path: Path, *, num_layers: int = 0) -> PreTrainedModel:
     Raises:
         BadCheckpoint: missing, damaged, or of neither kind.
     """
-    folder = next((path / name for name in ("critic", "policy") if (path / name / CONFIG).is_file()), path)
-    if not (folder / CONFIG).is_file():
-        raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
-    kinds = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True).architectures or []
-    if any(kind.endswith("ForTokenClassification") for kind in kinds):
+    folder = _critics_start(path)
+    if num_trunk_layers(path) is None:
         return load_critic(folder)
     return build_critic(load_policy(folder), num_layers=num_layers)
+
+
+def num_trunk_layers(path: Path) -> int | None:
+    """Give how many layers a critic built on a checkpoint or folder can have; None where a whole critic lies there.
+
+    Raises:
+        BadCheckpoint: there is no model.
+    """
+    folder = _critics_start(path)
+    if not (folder / CONFIG).is_file():
+        raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    is_critic = any(kind.endswith("ForTokenClassification") for kind in config.architectures or [])
+    return None if is_critic else config.num_hidden_layers
+
+
+def _critics_start(path: Path) -> Path:
+    return next((path / name for name in ("critic", "policy") if (path / name / CONFIG).is_file()), path)
 
 
 def load_policy(path: Path) -> PreTrainedModel:
@@ -204,9 +219,10 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
         stored = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **options)
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise BadCheckpoint(f"{path}: expected a GGUF model that transformers can read, got: {reason}") from None
+    except UNLOADABLE as error:
+        raise BadCheckpoint(
+            f"{path}: expected a GGUF model that transformers can read, got: {_reason(error)}"
+        ) from None
     fields = {name: value for name, value in stored.config.to_dict().items() if name != "quantization_config"}
     # Built anew: transformers does not save a model that remembers having been quantised.
     with torch.random.fork_rng(devices=[]):

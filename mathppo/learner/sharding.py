@@ -1,23 +1,30 @@
 """Several processes that train one learner: weights, gradients and optimizer states in shards, one on each rank.
 
-torchrun starts the processes; FSDP2 gathers a layer's weights before its pass and adds up its gradients after it. Every
-rank holds the whole batch in memory and runs the passes that `passes.py` deals to it; losses are sums over rows divided
-by counts of the whole step, so that the gradients of any number of ranks are those of one.
+torchrun starts the processes, and ends all when one has ended; the one that fails first says why. FSDP2 gathers a
+layer's weights before its pass and adds up its gradients after it. Every rank holds the whole batch in memory and runs
+the passes that `passes.py` deals to it; losses are sums over rows divided by counts of the whole step, so that the
+gradients of any number of ranks are those of one.
 
-Touches: torch's process group; the network between the ranks.
+Touches: torch's process group; the network between the ranks; what SIGTERM does to them.
 """
 
+import re
+import signal
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from mathppo.errors import StageFailed
 from mathppo.ppo.losses import Stats
 
 T = TypeVar("T")
@@ -34,11 +41,29 @@ class Ranks:
         rank: its number, 0 <= rank < size.
         size: how many there are.
         mesh: what weights are sharded over; None where there is one process only.
+        group: what objects are sent over, by processes that may wait for days.
     """
 
     rank: int = 0
     size: int = 1
     mesh: DeviceMesh | None = None
+    group: Any = None
+
+    def share(self, x: Any) -> Any:
+        """Give every rank what the first one has; the others wait for it."""
+        if self.group is None:
+            return x
+        box = [x]
+        distributed.broadcast_object_list(box, src=0, group=self.group)
+        return box[0]
+
+    def gather(self, x: T) -> list[T]:
+        """Give every rank what all of them have, by rank."""
+        if self.group is None:
+            return [x]
+        found: list[Any] = [None] * self.size
+        distributed.all_gather_object(found, x, group=self.group)
+        return found
 
     def add(self, x: Tensor) -> Tensor:
         """Give the sum over ranks, on the device of `x`."""
@@ -91,23 +116,75 @@ class Ranks:
 ALONE = Ranks()
 
 
+FAILED = "mathppo_failed"
+"""Counter in the store that outlives any rank: the first one that fails says why, the others only end."""
+
+LOST = re.compile("gloo|connection (?:closed|reset)|broken pipe", re.IGNORECASE)
+"""What torch says, as a plain RuntimeError, where another rank is gone."""
+
+PATIENCE = timedelta(days=365)
+"""How long ranks wait for the first one, which may be at a warm start or an evaluation."""
+
+
 @contextmanager
-def join() -> Iterator[Ranks]:
-    """Join the processes that torchrun started; one that it did not start is alone."""
+def join(kind: str = "") -> Iterator[Ranks]:
+    """Join the processes that torchrun started; one that it did not start is alone.
+
+    An error on one rank ends all of them: it leaves at once, the others' next exchange with it fails, and torchrun ends
+    those that compute. One of them passes its error on, the others exit with 1 and say nothing.
+
+    Args:
+        kind: of the device that the models are on, "cpu" or "cuda"; "" = a GPU where there is one.
+
+    Raises:
+        StageFailed: another rank is gone without a word, or torchrun ended this one.
+    """
     if not distributed.is_torchelastic_launched():
         yield ALONE
         return
-    kind = "cuda" if torch.cuda.is_available() else "cpu"
-    distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+    kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
+    store, rank, size = next(rendezvous("env://"))
+    distributed.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=rank, world_size=size)
+    before = signal.signal(signal.SIGTERM, _end)
+    # A head's logits are a view of a matrix product's; FSDP warns of work in place on them, of which there is none.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
     try:
-        size, rank = distributed.get_world_size(), distributed.get_rank()
         if kind == "cuda":
             torch.cuda.set_device(rank % torch.cuda.device_count())
-        yield Ranks(rank, size, init_device_mesh(kind, (size,))) if size > 1 else ALONE
+        if size == 1:
+            yield ALONE
+        else:
+            mesh = init_device_mesh(kind, (size,))
+            yield Ranks(rank, size, mesh, distributed.new_group(backend="gloo", timeout=PATIENCE))
         # Leave together: a rank that takes its connections down while another still works can abort either.
         distributed.barrier()
+    except BaseException as error:
+        if not _fails_first(store):
+            raise SystemExit(1) from error
+        if isinstance(error, distributed.DistError) or (type(error) is RuntimeError and LOST.search(str(error))):
+            raise StageFailed(
+                f"rank {rank}: expected {size} processes, lost one that ended without a word, as one that is killed or "
+                "runs out of memory does; what was finished is kept: run the same command again to go on"
+            ) from error
+        raise
     finally:
         distributed.destroy_process_group()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _fails_first(store: Any) -> bool:
+    """Tell whether no other rank has failed before, as far as can be known."""
+    try:
+        return store.add(FAILED, 1) == 1
+    except distributed.DistError:  # torchrun, which keeps the store, is gone itself
+        return True
+
+
+def _end(number: int, frame: object) -> None:
+    raise StageFailed(
+        "ended by torchrun, because it was told to or because another process has ended; what was finished is kept: "
+        "run the same command again to go on"
+    )
 
 
 def _call(function: Callable[[], Any]) -> Any:

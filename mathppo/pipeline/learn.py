@@ -36,16 +36,32 @@ def require_whole_distribution(config: Config) -> None:
         )
 
 
-def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE) -> Learner:
+def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE, *, reference: Path | None = None) -> Learner:
     """Load a learner from a checkpoint; a policy that has no critic yet gets the one that the settings start from.
+
+    Args:
+        config: of the run.
+        folder: the checkpoint.
+        ranks: the processes that share the work.
+        reference: folder of the policy that a KL refers to; None = that of `model.path`, or the checkpoint's own before
+            the first update.
 
     Raises:
         BadCheckpoint: missing, damaged, or of another kind.
-        BadSetting: settings that cannot be learnt with.
+        BadSetting: settings that cannot be learnt with, or a KL to a policy that nothing names.
     """
     require_whole_distribution(config)
-    reference = checkpoint.policy_folder(Path(config.model.path)) if config.model.path else folder / "policy"
-    is_started = checkpoint.verify_checkpoint(folder).step > 0 or (folder / "critic").is_dir()
+    step = checkpoint.verify_checkpoint(folder).step
+    if reference is None and config.model.path:
+        reference = checkpoint.policy_folder(Path(config.model.path))
+    if reference is None and step > 0 and config.learner.kl_place != "none":
+        raise BadSetting(
+            "model.path: expected the folder of the reference policy, which learner.kl_place="
+            f'"{config.learner.kl_place}" refers to and {folder} after {step} updates is not, got none; give the '
+            "checkpoint that the run started from"
+        )
+    reference = reference or folder / "policy"
+    is_started = step > 0 or (folder / "critic").is_dir()
     begin = opening.load_learner if is_started else opening.start_learner
     return begin(
         folder if is_started else folder / "policy",

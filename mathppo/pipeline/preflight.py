@@ -22,7 +22,7 @@ def check_start(config: Config) -> None:
     """See that the models, engine and device that the settings name are there.
 
     Raises:
-        BadSetting: a device, package or address that is missing.
+        BadSetting: a device, package or address that is missing, or a critic with more layers than its trunk.
         BadCheckpoint: a folder without a model, or without a tokenizer that loads.
         BadInput: a tokenizer without an end token.
     """
@@ -44,6 +44,17 @@ def check_start(config: Config) -> None:
                     f"{folder}; save the model there with `save_pretrained`"
                 )
         special_ids(models.load_tokenizer(folder))
+    _check_layers(config)
+
+
+def _check_layers(config: Config) -> None:
+    """See that the trunk of a new critic has the layers that the settings keep of it."""
+    wanted, start = config.learner.critic_num_layers, Path(config.learner.critic_from or config.model.path)
+    if not (config.learner.has_critic and wanted):
+        return
+    found = config.model.num_layers if start == Path() else models.num_trunk_layers(start)
+    if found is not None and wanted > found:
+        raise BadSetting(f"learner.critic_num_layers: expected at most the {found} of its trunk, got {wanted}")
 
 
 def check_device(config: Config) -> None:

@@ -42,21 +42,23 @@ TOLERANCE_BFLOAT16 = 1.0
 
 @dataclass
 class Refresher:
-    """Refreshes one engine from one learner.
+    """Refreshes one engine from one learner; on several ranks each its own, together.
 
     Args:
         config: of the run.
-        engine: takes the weights.
+        engine: takes the weights; None where only other ranks have one.
         learner: has them.
         tokenizer: the policy's.
-        problems: the first one is the probe.
+        probe: the problem whose prompt is the probe.
+        is_copy: the engine's weights are its own although it says that it may share them.
     """
 
     config: Config
-    engine: Generator
+    engine: Generator | None
     learner: Learner
     tokenizer: PreTrainedTokenizerBase
-    problems: Sequence[Problem]
+    probe: Problem
+    is_copy: bool = False
     _before: dict[tuple[int, ...], list[float]] | None = None
 
     def refresh(self) -> MetricRow:
@@ -68,11 +70,14 @@ class Refresher:
         Raises:
             BrokenInvariant: engine and learner give the probe other log-probabilities.
         """
-        if self.engine.shares_weights:
+        if self.engine is not None and self.engine.shares_weights and not self.is_copy:
             self.engine.refresh(self.learner.step)
             return {}
         started = time.monotonic()
-        self.engine.refresh(self.learner.step, plain_state(self.learner.policy))
+        weights = plain_state(self.learner.policy)
+        if self.engine is not None:
+            self.engine.refresh(self.learner.step, weights)
+        del weights
         seconds = time.monotonic() - started
         return {"refresh_s": seconds, "probe_gap_max": self._probe()}
 
@@ -82,13 +87,16 @@ class Refresher:
         sampling = Sampling(
             max_new_tokens=budget, temperature=sampling.temperature, stop_token_ids=sampling.stop_token_ids
         )
-        prompt = tuple(encode_prompt(self.problems[0], self.tokenizer, template=self.config.problems.template))
+        prompt = tuple(encode_prompt(self.probe, self.tokenizer, template=self.config.problems.template))
         seed = self.config.run.seed
         requests = [
             Request(problem_id="probe", sample_index=i, prompt_ids=prompt, seed=derive_seed(seed, "probe", i))
             for i in range(NUM_PROBES)
         ]
-        rollouts = sorted(self.engine.generate(requests, sampling), key=lambda rollout: rollout.sample_index)
+        own = [] if self.engine is None else list(self.engine.generate(requests, sampling))
+        # Those of every rank's engine, for each has its own weights; and the same rows on all, which learn together.
+        by_rank = self.learner.passes.ranks.gather(sorted(own, key=lambda rollout: rollout.sample_index))
+        rollouts = [rollout for of_rank in by_rank for rollout in of_rank]
         ours, mask = self._learner_logprobs(rollouts, temperature=self.learner.temperature)
         width = ours.shape[1]
         theirs = torch.tensor([[*r.behaviour_logprobs, *[0.0] * (width - len(r.completion_ids))] for r in rollouts])

@@ -1,4 +1,4 @@
-"""`mathppo train`: all stages in one process, engines kept warm, the same artefacts.
+"""`mathppo train`: all stages in one command, engines kept warm, the same artefacts.
 
 Killed anywhere and run again, it goes on: finished artefacts are read, not made again; weights come from the newest
 checkpoint, and the updates since are repeated from the rollouts and verdicts on disk, to the same bits.
@@ -17,16 +17,13 @@ from graders.doctor import standing
 from mathppo import store
 from mathppo.config import Config
 from mathppo.evaluate.metrics import Evaluation, Mode
-from mathppo.generator.base import Generator
-from mathppo.generator.engines import open_engine
-from mathppo.learner import checkpoint, diagnostics, models
-from mathppo.learner.learner import Learner
+from mathppo.learner import checkpoint, diagnostics
+from mathppo.learner.sharding import ALONE, Ranks
 from mathppo.metrics import Iteration, MetricRow, append_row
 from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
-from mathppo.pipeline.learn import learn, open_learner, pretrain_critic, require_whole_distribution
+from mathppo.pipeline.learn import require_whole_distribution
 from mathppo.pipeline.preflight import check_start
 from mathppo.pipeline.prepare import prepare
-from mathppo.pipeline.refresh import Refresher
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
 from mathppo.pipeline.stages import (
     Grading,
@@ -38,11 +35,10 @@ from mathppo.pipeline.stages import (
     write_rollouts,
     write_scored,
 )
+from mathppo.pipeline.station import Station, check_engine, open_station
 from mathppo.pipeline.summary import add_wall_time, write_summary
-from mathppo.pipeline.views import views_of
 from mathppo.pipeline.warmstart import warmstart
 from mathppo.progress import Reporter
-from mathppo.prompts import PreTrainedTokenizerBase
 from mathppo.records import Problem, ScoredRollout
 from mathppo.report import write_report, write_views
 from mathppo.seeds import derive_seed
@@ -73,17 +69,14 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Session:
-    """What a run keeps warm.
+    """What the process that runs the stages keeps warm.
 
     Args:
         config: of the run.
         run: where everything lies.
         train_problems: what the policy is trained on.
         held_out_problems: what it is evaluated on.
-        tokenizer: the policy's.
-        learner: the only holder of trainable state.
-        engine: samples from the learner's own policy module, or from weights that it was handed.
-        refresher: hands them over.
+        station: the learner and its engine, perhaps with shards of them in other processes.
         pool: the grader.
         reporter: shows progress.
         watch: wall time.
@@ -93,17 +86,20 @@ class Session:
     run: RunDirectory
     train_problems: list[Problem]
     held_out_problems: list[Problem]
-    tokenizer: PreTrainedTokenizerBase
-    learner: Learner
-    engine: Generator
-    refresher: Refresher
+    station: Station
     pool: GraderPool
     reporter: Reporter
     watch: Stopwatch
 
 
-def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
+def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) -> RunDirectory:
     """Run, or go on with, the whole job in the directory `root`.
+
+    Args:
+        config: of the run.
+        root: the run directory.
+        reporter: shows progress.
+        ranks: the processes that share the work; the first one runs the stages.
 
     Raises:
         BadSetting: the directory holds a run with other settings, these cannot be learnt with, or name what is missing.
@@ -111,69 +107,88 @@ def train(config: Config, root: Path, reporter: Reporter) -> RunDirectory:
         MathPPOError: whatever a stage finds wrong.
     """
     require_whole_distribution(config)
-    run, watch = RunDirectory(root), Stopwatch()
+    check_engine(config, ranks)
+    run = RunDirectory(root)
+    if ranks.rank > 0:
+        _stand_by(config, run, ranks)
+        return run
     check_run(run, config)
     if run.summary.is_file():
         reporter.say(f"{root}: finished already")
-        return run
+    else:
+        _begin(config, run, ranks, reporter)
+    ranks.share(None)  # nothing more to do
+    return run
+
+
+def _stand_by(config: Config, run: RunDirectory, ranks: Ranks) -> None:
+    """Wait until the first rank has a checkpoint to start from, and do what it asks."""
+    opened = ranks.share(None)
+    if opened is None:
+        return
+    station = open_station(config, run, ranks, *opened)
+    try:
+        station.serve()
+    finally:
+        station.close()
+
+
+def _begin(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) -> None:
+    """Run what is left of a run."""
     # Before anything is written: a mistake in what is needed late must not cost the stages before it.
     check_start(config)
+    watch = Stopwatch()
     with open_pool(config) as pool, open_run(run, config, standing(pool)):
         try:
             with watch.measure("total"):
-                first, last = _all_stages(config, run, pool, watch, reporter)
+                first, last = _all_stages(config, run, ranks, pool, watch, reporter)
         finally:
             seconds = add_wall_time(run, watch.seconds)
         write_summary(run, config, first=first, last=last, seconds=seconds)
         write_report(run.root)
-    return run
 
 
 def _all_stages(
-    config: Config, run: RunDirectory, pool: GraderPool, watch: Stopwatch, reporter: Reporter
+    config: Config, run: RunDirectory, ranks: Ranks, pool: GraderPool, watch: Stopwatch, reporter: Reporter
 ) -> tuple[list[Evaluation], list[Evaluation]]:
     with watch.measure("prepare"):
         problems, held_out = prepare(config, run.train_problems.parent, reporter)
     with watch.measure("warmstart"):
         warmstart(config, problems, run.warmstart, reporter)
     newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
-    learner, tokenizer = open_learner(config, newest), models.load_tokenizer(newest / "policy")
-    # Any engine with weights of its own starts from the warm start's folder, which stays, and is refreshed.
-    engine = open_engine(
-        config.generator, folder=run.warmstart / "policy", tokenizer=tokenizer, policy_step=0, module=learner.policy
-    )
-    refresher = Refresher(config, engine, learner, tokenizer, problems)
+    ranks.share((newest, problems[0]))
+    station = open_station(config, run, ranks, newest, problems[0], reporter)
     try:
-        refresher.refresh()
-        session = Session(config, run, problems, held_out, tokenizer, learner, engine, refresher, pool, reporter, watch)
+        session = Session(config, run, problems, held_out, station, pool, reporter, watch)
         return _run(session, is_new=newest == run.warmstart)
     finally:
-        engine.close()
+        station.close()
 
 
 def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Evaluation]]:
     """Pretrain the critic, iterate, and evaluate before, on the way and after; give the first and last evaluations."""
-    config, run, learner = session.config, session.run, session.learner
+    config, run, station = session.config, session.run, session.station
+    learner = station.learner
     if is_new:
         if learner.critic is not None and config.learner.critic_pretraining_prompts > 0:
             with session.watch.measure("critic_pretraining"):
                 _pretrain(session)
-        learner.save(run.checkpoint(0), session.tokenizer)
+        station.ask(station.save)
     with session.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
         _evaluate_if_due(session)
         while learner.step < config.run.iterations:
             metrics = iterate(session)
             advance(1, **{label: metrics[name] for label, name in SHOWN if name in metrics})
             _evaluate_if_due(session)
-    shown = [learner] if learner.step == 0 else [open_learner(config, run.checkpoint(0)), learner]
-    views = [views_of(each, session.tokenizer, session.held_out_problems, run) for each in shown]
+    views = [station.ask(station.view, step, session.held_out_problems) for step in sorted({0, learner.step})]
     write_views(run.root, [view for of_step in views for view in of_step])
     return read_evaluations(run.evaluation(0)), read_evaluations(run.evaluation(learner.step))
 
 
 def iterate(session: Session) -> MetricRow:
     """One iteration of PPO: generate, grade, learn; log it, and write a checkpoint when one is due."""
-    config, learner, run = session.config, session.learner, session.run
+    config, run, station = session.config, session.run, session.station
+    learner = station.learner
     started, watch = time.monotonic(), Stopwatch()
     scored = _sample_and_score(
         session,
@@ -185,8 +200,8 @@ def iterate(session: Session) -> MetricRow:
         watch=watch,
     )
     with watch.measure("learn"):
-        metrics = learn(learner, scored, config, session.tokenizer)
-    refreshed = session.refresher.refresh()
+        metrics = station.ask(station.learn, scored)
+    refreshed = station.ask(station.refresh)
     num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
     metrics = {
         **diagnostics.of_rollouts(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
@@ -200,7 +215,7 @@ def iterate(session: Session) -> MetricRow:
     append_row(run.metrics, Iteration(iteration=learner.step, metrics=metrics))
     if learner.step % config.run.checkpoint_every == 0 or learner.step == config.run.iterations:
         with session.watch.measure("checkpoint"):
-            learner.save(run.checkpoint(learner.step), session.tokenizer)
+            station.ask(station.save)
             checkpoint.prune_checkpoints(run.checkpoints, keep=config.run.keep_checkpoints)
     return metrics
 
@@ -209,14 +224,15 @@ def _sample_and_score(
     session: Session, *, purpose: str, iteration: int, count: int, samples: int, folder: Path, watch: Stopwatch
 ) -> list[ScoredRollout]:
     """Sample and grade the problems that are due; what an earlier run finished is read from `folder`."""
-    config, tokenizer = session.config, session.tokenizer
+    config, tokenizer, engine = session.config, session.station.tokenizer, session.station.engine
+    assert engine is not None
     problems = choose_problems(session.train_problems, iteration, count, derive_seed(config.run.seed, purpose))
     grading = Grading(session.pool, {problem.id: problem for problem in problems})
     with watch.measure("generate"):
         requests = make_requests(problems, tokenizer, config, samples=samples, purpose=purpose, iteration=iteration)
         made_from = store.fingerprint(config=config, step=iteration, requests=requests)
         rollouts = write_rollouts(
-            session.engine,
+            engine,
             requests,
             sampling_of(config, tokenizer),
             folder / "rollouts",
@@ -238,12 +254,13 @@ def _pretrain(session: Session) -> None:
         folder=run.root / "critic_pretraining",
         watch=Stopwatch(),
     )
-    pretrain_critic(session.learner, scored, config, session.tokenizer, run.metrics, session.reporter)
+    session.station.ask(session.station.pretrain_critic, scored)
 
 
 def _evaluate_if_due(session: Session) -> None:
     """Evaluate the policy before and after on all held-out problems, and on some of them on the way."""
-    config, step = session.config, session.learner.step
+    config, station, step = session.config, session.station, session.station.learner.step
+    assert station.engine is not None
     at_an_end = step in (0, config.run.iterations)
     if not at_an_end and (config.evaluate.every == 0 or step % config.evaluate.every):
         return
@@ -251,8 +268,8 @@ def _evaluate_if_due(session: Session) -> None:
     with session.watch.measure("evaluate"):
         for mode in Mode:
             evaluation = evaluate_policy(
-                session.engine,
-                session.tokenizer,
+                station.engine,
+                station.tokenizer,
                 session.pool,
                 session.held_out_problems[: num_problems or None],
                 config,

@@ -79,6 +79,7 @@ def _origin_of(config: Config, problems: Sequence[Problem]) -> Origin:
 
 def _is_there(folder: Path, origin: Origin) -> bool:
     """Tell whether a checkpoint of this origin is there; a folder of anything else is refused, not replaced."""
+    checkpoint.recover(folder)
     if not (folder / checkpoint.HEADER).is_file():
         store.check_free(folder)
         return False

@@ -1,9 +1,6 @@
 """Two processes with shards of the weights: the gradients, the run and the checkpoints of one."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +9,16 @@ import sharded_learner
 import torch
 from safetensors.torch import load_file
 from tiny_runs import tiny_rollouts
+from two_processes import torchrun
 
 from mathppo import store
 from mathppo.cli import main
 from mathppo.config import ModelSettings
 from mathppo.learner import checkpoint, models
 from mathppo.learner.sharding import ALONE
+from mathppo.metrics import read_rows
 from mathppo.prompts import build_equation_tokenizer, special_ids
 
-ROOT = Path(__file__).parents[2]
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"minibatches": 2, "micro_batch_size": 2, "kl_place": "loss", "kl_coef": 0.1, "kl_target": 0.1},
     "one step": {"micro_batch_tokens": 16, "critic_extra_epochs": 1, "activation_checkpointing": True},
@@ -39,20 +37,6 @@ def on_two(out: Path, cases: dict[str, dict[str, Any]]) -> Path:
         (out / name).mkdir(parents=True)
     torchrun(str(Path(sharded_learner.__file__)), str(out), json.dumps(cases))
     return out
-
-
-def torchrun(*command: str) -> str:
-    """Start a command on two processes; give what they print."""
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
 
 
 def alone(out: Path, settings: dict[str, Any]) -> Path:
@@ -121,10 +105,15 @@ def test_the_learn_stage_is_the_same_under_torchrun(tmp_path: Path, capsys: pyte
     given = ("--checkpoint", str(tmp_path / "warm"), "--scored", str(tmp_path / "scored"))
     more = ("--critic-rollouts", str(tmp_path / "scored"), "--learner.critic_pretraining_epochs=1")
     assert main(["learn", *given, *more, "--out", str(tmp_path / "one")]) == 0
-    alone_row = json.loads(capsys.readouterr().out)
+    alone_printed = capsys.readouterr().out
     printed = torchrun("-m", "mathppo.cli", "learn", *given, *more, "--out", str(tmp_path / "two"))
-    row = json.loads(printed)  # once, by the first process
-    assert {m: row[m] for m in row if row[m] != pytest.approx(alone_row[m], rel=1e-3, abs=1e-4)} == {}
-    assert len((tmp_path / "two.critic_pretraining.jsonl").read_text().splitlines()) == 1
+    names = [line.split()[0] for line in printed.splitlines()]
+    assert names == [line.split()[0].replace("/one:", "/two:") for line in alone_printed.splitlines()]
+    assert {"policy_loss", "value_loss", "entropy", "approx_kl"} < set(names)
+    assert len(set(names)) == len(names) < 20  # once, by the first process
+    logs = [(tmp_path / f"{name}.metrics.jsonl") for name in ("one", "two")]
+    assert [len(log.read_text().splitlines()) for log in logs] == [2, 2]
+    ours, theirs = (read_rows(log)[1][0].metrics for log in logs)
+    assert {m: ours[m] for m in ours if ours[m] != pytest.approx(theirs[m], rel=1e-3, abs=1e-4)} == {}
     for part in ("policy/model.safetensors", "critic/model.safetensors"):
         assert_close(tmp_path / "one" / part, tmp_path / "two" / part, 1e-4)

@@ -31,6 +31,7 @@ CASES = {
         ("learner.kl_place", "loss"),
         ("learner.kl_coef", "0.1"),
         ("learner.kl_target", "0.01"),
+        ("reward.kind", "random"),  # which moves a policy without skill away from its reference too
         ("learner.importance", "sequence"),
         ("learner.positive_nll_coef", "0.1"),
         ("learner.critic_num_layers", "1"),

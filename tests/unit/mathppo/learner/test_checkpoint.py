@@ -168,6 +168,33 @@ def test_an_older_checkpoint_of_the_name_is_replaced_and_the_rest_of_a_torn_one_
     assert [p.name for p in tmp_path.iterdir()] == ["000000"]
 
 
+def test_a_kill_in_the_moment_of_replacing_leaves_the_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(source: Path, target: Path) -> None:
+        if source.name.endswith(".partial"):
+            raise Killed
+        os.replace(source, target)
+
+    path = tmp_path / "state"
+    checkpoint.save_checkpoint(path, step=1, folders={}, optimizers={})
+    monkeypatch.setattr(os, "rename", kill)
+    with pytest.raises(Killed):
+        checkpoint.save_checkpoint(path, step=2, folders={}, optimizers={})
+    monkeypatch.undo()
+    assert not path.exists()
+    checkpoint.recover(path)
+    assert checkpoint.verify_checkpoint(path).step == 2
+    assert [found.name for found in tmp_path.iterdir()] == ["state"]
+    checkpoint.recover(path)
+    (tmp_path / ".state.partial").mkdir()  # a later one, which is not finished
+    checkpoint.recover(path)
+    assert checkpoint.verify_checkpoint(path).step == 2
+
+
 def test_pruning_keeps_step_0_and_the_newest(tmp_path: Path) -> None:
     for step in (0, 10, 20, 30):
         checkpoint.save_checkpoint(tmp_path / f"{step:06d}", step=step, folders={}, optimizers={})

@@ -8,6 +8,7 @@ from tiny_runs import scored_rollout, tiny_config, tiny_learner, tiny_rollouts
 
 from mathppo.batch import collate
 from mathppo.errors import BadInput, BadSetting, StageFailed
+from mathppo.learner import models
 from mathppo.learner.learner import Learner
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
@@ -98,6 +99,17 @@ def test_no_problem_is_both_fitted_and_measured_by() -> None:
     assert prompts == [{4, 5, 6, 7, 8, 9}, {3}]
     with pytest.raises(StageFailed, match="expected rollouts of at least two problems, got 3 of one"):
         split_problems(held_out)
+
+
+def test_a_kl_after_the_first_update_needs_the_policy_it_refers_to(tmp_path: Path) -> None:
+    config = tiny_config(("learner.kl_place", "loss"), ("learner.kl_coef", "0.1"), ("run.iterations", "2"))
+    run = train(config, tmp_path / "run", SILENT)
+    with pytest.raises(BadSetting, match=r"model\.path: expected the folder of the reference policy.* after 2 updates"):
+        open_learner(config, run.checkpoint(2))
+    named = tiny_config(*[("learner.kl_place", "loss"), ("model.path", str(run.warmstart))])
+    first, warm = open_learner(named, run.checkpoint(2)).reference, models.load_policy(run.warmstart / "policy")
+    assert first is not None
+    assert all(x.equal(y) for x, y in zip(first.parameters(), warm.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("filtered", [("generator.top_p", "0.9"), ("generator.top_k", "5")])

@@ -77,6 +77,20 @@ def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         check(learner__device="cuda")
 
 
+@pytest.mark.parametrize("start", ["scratch", "model__path", "learner__critic_from"])
+def test_a_critic_with_more_layers_than_its_trunk(folder: Path, start: str) -> None:
+    given = {} if start == "scratch" else {start: folder}
+    check(learner__critic_num_layers=1, **given)
+    with pytest.raises(BadSetting, match=r"learner\.critic_num_layers: expected at most the 1 of its trunk, got 2"):
+        check(learner__critic_num_layers=2, **given)
+    check(learner__critic_num_layers=2, learner__algorithm="reinforce++", **given)
+
+
+def test_a_whole_critic_keeps_its_layers(folder: Path) -> None:
+    models.build_critic(models.load_policy(folder)).save_pretrained(folder.parent / "start" / "critic")
+    check(learner__critic_from=folder.parent / "start", learner__critic_num_layers=2)
+
+
 def test_weights_in_a_pickle_are_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(BadCheckpoint, match=r"safetensors weights, found no \*\.safetensors in .*model"):

@@ -42,6 +42,9 @@ class Copying:
         for rollout in self.inner.generate(requests, sampling):
             yield self._raw(rollout) if self.reports_raw else rollout
 
+    def sleep(self) -> None:
+        pass
+
     def close(self) -> None:
         self.inner.close()
 
@@ -65,7 +68,7 @@ def made() -> tuple[Refresher, Copying]:
     tokenizer = build_equation_tokenizer()
     learner = Learner(policy(1, tokenizer), None, None, config.learner, temperature=0.5, step=3)
     engine = Copying(policy(0, tokenizer), tokenizer)
-    return Refresher(config, engine, learner, tokenizer, PROBLEMS), engine
+    return Refresher(config, engine, learner, tokenizer, PROBLEMS[0]), engine
 
 
 def test_an_engine_that_took_the_weights_passes(made: tuple[Refresher, Copying]) -> None:
@@ -105,12 +108,12 @@ def test_a_set_tolerance_is_the_one_used(made: tuple[Refresher, Copying]) -> Non
     _, engine = made
     engine.reports_raw = True
     config = tiny_config(("generator.temperature", "0.5"), ("generator.probe_tolerance", "99"))
-    refresher = Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS)
+    refresher = Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0])
     assert refresher.refresh()["probe_gap_max"] > 0.01  # type: ignore[operator]
 
 
 def test_shared_weights_need_no_probe(made: tuple[Refresher, Copying]) -> None:
     learner, tokenizer = made[0].learner, made[0].tokenizer
     engine = HFGenerator(learner.policy, tokenizer)
-    assert Refresher(made[0].config, engine, learner, tokenizer, []).refresh() == {}
+    assert Refresher(made[0].config, engine, learner, tokenizer, PROBLEMS[0]).refresh() == {}
     assert engine.policy_step == 3

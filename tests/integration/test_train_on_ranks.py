@@ -1,0 +1,118 @@
+"""The whole job on two processes: the run of one, and that no process goes on or waits without the other."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import failing_rank
+import pytest
+from safetensors.torch import load_file
+from tiny_runs import TINY, tiny_config
+from two_processes import failing, process_of_rank, said, start, torchrun
+
+from mathppo import store
+from mathppo.learner import checkpoint
+from mathppo.metrics import read_rows
+from mathppo.pipeline import train
+from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.progress import SILENT
+
+MOVING = (("reward.kind", "random"), ("learner.lr", "1e-3"), ("learner.kl_place", "loss"), ("learner.kl_coef", "0.1"))
+"""Rewards that a policy without skill gets too, and steps large enough to be seen in what it samples."""
+
+OF_ONE_KIND = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s", "refresh_s", "probe_gap_max")
+"""Metrics that are times, or of engines with weights of their own, which several processes have."""
+
+
+def command(root: Path, *more: str) -> list[str]:
+    return ["train", "--run-dir", str(root), *(f"--{key}={value}" for key, value in (*TINY, *MOVING)), *more]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return train(tiny_config(*MOVING), tmp_path_factory.mktemp("runs") / "alone", SILENT)
+
+
+def sampled(run: RunDirectory) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything of all rollouts but the last bits of their log-probabilities, by artefact."""
+    return {
+        str(path.relative_to(run.root)): [
+            (r.problem_id, r.sample_index, r.prompt_ids, r.completion_ids, r.finish_reason, r.policy_step, r.seed)
+            for r in store.read_artefact(path, store.ROLLOUTS)
+        ]
+        for path in sorted(run.root.rglob("rollouts"))
+    }
+
+
+def assert_same_run(one: RunDirectory, two: RunDirectory) -> None:
+    assert sampled(one) == sampled(two)
+    ours, theirs = ([row.metrics for row in read_rows(run.metrics)[1]] for run in (one, two))
+    assert len(ours) == len(theirs) == 4
+    for first, second in zip(ours, theirs, strict=True):
+        assert first.keys() - OF_ONE_KIND == second.keys() - OF_ONE_KIND
+        shared = first.keys() - OF_ONE_KIND
+        apart = {m: (first[m], second[m]) for m in shared if first[m] != pytest.approx(second[m], rel=1e-2, abs=1e-3)}
+        assert apart == {}
+    for name in ("policy", "critic"):
+        first, second = (load_file(run.checkpoint(4) / name / "model.safetensors") for run in (one, two))
+        assert {key: None for key in first if not first[key].allclose(second[key], atol=5e-4)} == {}
+        assert first.keys() == second.keys()
+
+
+def test_two_processes_are_one_run_told_once(alone: RunDirectory, tmp_path: Path) -> None:
+    two = RunDirectory(tmp_path / "two")
+    with start("-m", "mathppo.cli", *command(two.root)) as running:
+        printed, progress = running.communicate(timeout=120)
+    assert running.returncode == 0, progress[-3000:]
+    assert_same_run(alone, two)
+    assert printed.count("report: ") == 1
+    assert progress.count("warm start: 6/6") == progress.count("step 4: held-out accuracy greedy") == 1
+    assert "Warning" not in progress
+    assert len(two.metrics.read_text().splitlines()) == 4 + 2  # iterations, and epochs of critic pretraining
+    assert not [p for p in two.root.rglob("*") if ".partial" in p.name or p.name.endswith(".tmp")]
+    assert [p.name for p in checkpoint.list_checkpoints(two.checkpoints)] == ["000000", "000002", "000004"]
+    before = {p: p.stat().st_mtime_ns for p in two.root.rglob("*")}
+    torchrun("-m", "mathppo.cli", *command(two.root))
+    assert {p: p.stat().st_mtime_ns for p in two.root.rglob("*")} == before
+
+
+def wait_for(is_there: Callable[[], bool]) -> None:
+    until = time.monotonic() + 100
+    while not is_there():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("rank", "number", "message"),
+    [
+        (1, signal.SIGKILL, r"rank 0: expected 2 processes, lost one that ended without a word"),
+        (0, signal.SIGTERM, r"ended by torchrun, because it was told to or because another process has ended"),
+    ],
+)
+def test_a_run_that_lost_a_process_ends_and_goes_on_with_another_number_of_them(
+    alone: RunDirectory, tmp_path: Path, rank: int, number: signal.Signals, message: str
+) -> None:
+    run = RunDirectory(tmp_path / "run")
+    with start("-m", "mathppo.cli", *command(run.root)) as running:
+        wait_for(run.iteration(3).exists)
+        os.kill(process_of_rank(rank, running), number)
+        (line,) = said(running)
+    assert message in line
+    assert "what was finished is kept: run the same command again to go on" in line
+    assert not run.checkpoint(4).exists()
+    assert_same_run(alone, train(tiny_config(*MOVING), run.root, SILENT))
+
+
+def test_an_error_of_any_rank_ends_all_with_one_message(tmp_path: Path) -> None:
+    lines = failing(failing_rank.__file__, *command(tmp_path / "run"))
+    assert lines == ["mathppo: a tensor of rank 1 is not what it should be"]
+
+
+def test_an_error_of_the_first_rank_ends_all_with_one_message(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("no folder")
+    (line,) = failing("-m", "mathppo.cli", *command(tmp_path / "run"))
+    assert "expected a folder, got a file" in line
