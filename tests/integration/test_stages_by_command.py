@@ -90,6 +90,18 @@ def test_a_file_of_held_out_problems_serves_evaluate_as_it_serves_prepare(
     assert "1 problems x 1" in capsys.readouterr().out
 
 
+def test_what_all_processes_of_a_run_are_told_wrong_the_first_one_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        assert run("train", "--run-dir", tmp_path / "run", "--learner.lrr=1") == 2
+        said.append(capsys.readouterr().err)
+    assert "learner.lrr: unknown setting" in said[0]
+    assert said[1] == ""
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nMore")])
 def test_memory_that_runs_out_is_one_line_with_what_takes_less(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, tmp_path: Path

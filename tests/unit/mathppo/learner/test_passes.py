@@ -1,5 +1,7 @@
 """How rows are divided into passes and over ranks: all of them, once, within the budget, little padding."""
 
+import random
+
 import pytest
 import torch
 from hypothesis import given
@@ -37,15 +39,31 @@ def test_passes_hold_every_row_once_within_the_budget(lengths: list[tuple[int, i
         assert narrowed.prompt_width + narrowed.completion_width == narrowed.ids.shape[1]
 
 
-@given(lengths=LENGTHS, size=st.integers(1, 4), budget=st.integers(0, 40))
+@given(lengths=LENGTHS, size=st.integers(1, 4), budget=st.integers(0, 40), packs=st.booleans())
 def test_ranks_run_equally_many_passes_and_share_the_rows(
-    lengths: list[tuple[int, int]], size: int, budget: int
+    lengths: list[tuple[int, int]], size: int, budget: int, packs: bool
 ) -> None:
     batch = batch_of(lengths)
-    dealt = [list(Passes(2, budget, ranks=Ranks(rank, size)).deal(batch)) for rank in range(size)]
+    dealt = [list(Passes(2, budget, packs, ranks=Ranks(rank, size)).deal(batch)) for rank in range(size)]
     assert len({len(passes) for passes in dealt}) == 1
     rows = [row for passes in dealt for index, counts in passes if counts for row in index.tolist()]
     assert sorted(rows) == list(range(len(lengths)))
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize(("packs", "limit"), [(False, 0.12), (True, 0.04)])
+def test_ranks_wait_little_for_each_other(packs: bool, limit: float, size: int) -> None:
+    """Ranks pass side by side and wait for the one with most tokens: what they wait is a small share of the work."""
+    rng = random.Random(0)
+    lengths = [(rng.randint(5, 40), min(400, int(rng.lognormvariate(4.0, 0.8)) + 1)) for _ in range(512)]
+    batch, work = batch_of(lengths), []
+    for rank in range(size):
+        passes = Passes(1, 1024, packs=packs, ranks=Ranks(rank, size))
+        narrowed = [(passes.narrow(batch.rows(index)), counts) for index, counts in passes.deal(batch)]
+        work.append([(int(rows.attention_mask.sum()) if packs else rows.ids.numel()) * n for rows, n in narrowed])
+    assert len({len(of_rank) for of_rank in work}) == 1
+    total, longest = sum(map(sum, work)), sum(map(max, zip(*work, strict=True)))
+    assert 1 - total / (size * longest) < limit
 
 
 @given(lengths=LENGTHS, budget=st.integers(0, 40))
