@@ -31,6 +31,8 @@ def check_requests(
             raise BadInput(
                 f"sampling: expected stop_token_ids in 0..{vocab_size - 1}, got {stop}; use this model's own"
             )
+    if "" in sampling.stop:
+        raise BadInput("sampling: expected stop strings of one character or more, got an empty one; leave it out")
     for request in requests:
         where = f"problem {request.problem_id!r} sample {request.sample_index}"
         if (request.problem_id, request.sample_index) in seen:

