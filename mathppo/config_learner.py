@@ -117,7 +117,7 @@ class LearnerSettings(Settings, frozen=True):
     ] = 0
     packing: Annotated[
         Literal["auto", "packed", "padded"],
-        doc('"packed": texts one after the other, no padding; auto = so on a GPU in bfloat16, where the model can'),
+        doc('"packed": texts one after the other, no padding; auto = on a GPU in bfloat16, on a CPU by token budget'),
     ] = "auto"
     head_chunk_tokens: Annotated[
         int, doc("tokens whose logits exist at one time, where the vocabulary is above 1024; 0 = all of a pass", ge=0)

@@ -189,12 +189,17 @@ def test_a_model_that_lets_packed_texts_see_each_other_is_found_out(monkeypatch:
     assert "its states differ by" in why_not_packed(policy, PACKED)
 
 
-def test_auto_pads_on_a_cpu_and_critics_are_asked_too() -> None:
-    policy = tiny_lms.build("llama")
-    if policy.device.type == "cpu":
-        assert not choose_compute(policy, LearnerSettings()).packs
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU chooses by dtype")
+def test_auto_packs_on_a_cpu_by_token_budget_and_where_all_models_can() -> None:
+    llama, bloom = tiny_lms.build("llama"), tiny_lms.build("bloom")
+    assert not choose_compute(llama, LearnerSettings()).packs
+    budget = LearnerSettings(micro_batch_tokens=64)
+    assert choose_compute(llama, budget).packs
+    assert not choose_compute(bloom, budget).packs
+    assert not choose_compute(llama, budget, others=[bloom]).packs
+    assert not choose_compute(llama, LearnerSettings(micro_batch_tokens=64, packing="padded")).packs
     with pytest.raises(BadSetting, match="with BloomForCausalLM"):
-        choose_compute(policy, LearnerSettings(packing="packed"), others=[tiny_lms.build("bloom")])
+        choose_compute(llama, LearnerSettings(packing="packed"), others=[bloom])
 
 
 @pytest.mark.parametrize("window", [None, 1, 3, 9])

@@ -84,7 +84,9 @@ def test_a_token_budget_changes_no_gradient(algorithm: str, budget: int) -> None
     batch = collate(tiny_rollouts(8, samples=2), pad_id=0)
     found = []
     for tokens in (0, budget):
-        learner = tiny_learner(algorithm=algorithm, micro_batch_tokens=tokens, entropy_coef=0.01, value_clip=0.1)
+        learner = tiny_learner(
+            algorithm=algorithm, micro_batch_tokens=tokens, packing="padded", entropy_coef=0.01, value_clip=0.1
+        )
         experience = learner.experience(batch)
         learner.accumulate(experience, learner.count(batch), is_first=True)
         found.append([p.grad for model in learner.models.values() for p in model.parameters()])
@@ -96,7 +98,7 @@ def test_a_token_budget_trains_as_one_pass_does() -> None:
     batch = collate(tiny_rollouts(8), pad_id=0)
     rows = []
     for tokens in (0, 24):
-        learner = tiny_learner(micro_batch_tokens=tokens, critic_extra_epochs=1)
+        learner = tiny_learner(micro_batch_tokens=tokens, packing="padded", critic_extra_epochs=1)
         rows.append(learner.update(learner.experience(batch, skip_old=True), progress=0.0, seed=0))
     assert rows[0].keys() == rows[1].keys()
     assert all(rows[0][name] == pytest.approx(rows[1][name], abs=2e-4) for name in rows[0])
