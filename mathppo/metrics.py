@@ -10,7 +10,7 @@ Touches: the metrics log given by path.
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -175,14 +175,20 @@ def append_row(path: Path, row: Iteration | CriticPretraining) -> None:
         os.fsync(log.fileno())
 
 
-def read_rows(path: Path) -> tuple[list[CriticPretraining], list[Iteration]]:
+def read_rows(
+    path: Path, *, on_damaged: Callable[[BadArtefact], None] | None = None
+) -> tuple[list[CriticPretraining], list[Iteration]]:
     """Read a metrics log: epochs of critic pretraining and iterations, each in order and each once.
 
     A last line without its newline is a write that a kill cut short, and is not read. Of two rows of one iteration, as
     a resumed run may write, the later one holds.
 
+    Args:
+        path: the log.
+        on_damaged: told of a line that is left out; None refuses it.
+
     Raises:
-        BadArtefact: a whole line that is not a row of either kind.
+        BadArtefact: a whole line that is not a row of either kind, unless `on_damaged` is told.
     """
     epochs: dict[int, CriticPretraining] = {}
     iterations: dict[int, Iteration] = {}
@@ -191,10 +197,14 @@ def read_rows(path: Path) -> tuple[list[CriticPretraining], list[Iteration]]:
         try:
             row = decoder.decode(line)
         except (msgspec.DecodeError, BadInput) as error:
-            raise BadArtefact(
+            damage = BadArtefact(
                 f"{path} line {number}: expected an iteration or an epoch of critic pretraining, got {line[:80]!r} "
                 f"({error}); remove the line or re-run train"
-            ) from error
+            )
+            if on_damaged is None:
+                raise damage from error
+            on_damaged(damage)
+            continue
         if isinstance(row, Iteration):
             iterations[row.iteration] = row
         else:

@@ -17,15 +17,15 @@ from mathppo.prompts import PreTrainedTokenizerBase, special_ids
 from mathppo.records import Problem, ScoredRollout
 from mathppo.report import RolloutView
 
-NUM_PER_STATUS = 8
-"""Rollouts shown of each verdict status and policy."""
+NUM_VIEWS = 30
+"""Rollouts shown of each policy; verdict statuses take turns, so that rare ones are seen."""
 
 
 def views_of(
     learner: Learner, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], run: RunDirectory
 ) -> list[RolloutView]:
-    """Give views of some sampled held-out rollouts of the learner's step, the first few of each verdict status."""
-    scored = _first_of_each_status(
+    """Give views of some sampled held-out rollouts of the learner's step, those of rare verdicts before others."""
+    scored = _some_of_each_status(
         store.read_artefact(run.evaluation(learner.step) / Mode.SAMPLED / "scored", store.SCORED)
     )
     by_id = {problem.id: problem for problem in problems}
@@ -55,10 +55,11 @@ def views_of(
     return views
 
 
-def _first_of_each_status(scored: Sequence[ScoredRollout]) -> list[ScoredRollout]:
-    taken: dict[str, list[ScoredRollout]] = {}
-    for item in scored:
-        group = taken.setdefault(item.verdict.status, [])
-        if len(group) < NUM_PER_STATUS:
-            group.append(item)
-    return [item for group in taken.values() for item in group]
+def _some_of_each_status(scored: Sequence[ScoredRollout], count: int = NUM_VIEWS) -> list[ScoredRollout]:
+    """Give the first ones of each status, as many of each as are there until the count is reached."""
+    place: dict[str, int] = {}
+    turns = []
+    for index, item in enumerate(scored):
+        place[item.verdict.status] = place.get(item.verdict.status, 0) + 1
+        turns.append((place[item.verdict.status], index))
+    return [scored[index] for _, index in sorted(sorted(turns)[:count], key=lambda turn: turn[1])]

@@ -44,11 +44,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its name, its range where it is fixed, and whether it shows shares as percentages."""
+    """An axis: its name, its range where it is fixed, whether it shows shares as percentages or whole numbers alone."""
 
     label: str
     within: tuple[float | None, float | None] = (None, None)
     percent: bool = False
+    whole: bool = False
 
     def labels(self, marks: Sequence[float]) -> list[str]:
         return [percent(mark) for mark in marks] if self.percent else tick_labels(marks)
@@ -135,7 +136,10 @@ def stacked_chart(
     floor = [0.0] * (len(shown[0].x) if shown else 0)
     for s in shown:
         ceiling = [below + share for below, share in zip(floor, s.y, strict=True)]
-        points = _path(s.x, ceiling, across, up) + "L" + _path(s.x[::-1], floor[::-1], across, up)[1:] + "Z"
+        # A single position has no width: it fills the chart.
+        along, times = (s.x, 1) if len(s.x) > 1 else ([across.low, across.high], 2)
+        roof, base = _path(along, ceiling * times, across, up), _path(along[::-1], floor[::-1] * times, across, up)
+        points = f"{roof}L{base[1:]}Z"
         body.append(f'<path class="area tone-{s.tone}" d="{points}"/>')
         hover.append({"label": s.label, "tone": s.tone, "x": list(s.x), "px": [round(across(v), 1) for v in s.x],
                       "y": [float(f"{y:.4g}") for y in s.y], "py": [round(up(y), 1) for y in ceiling]})  # fmt: skip
@@ -219,6 +223,7 @@ def _frame(across: Scale, up: Scale, x_axis: Axis, y_axis: Axis, width: int, hei
         parts.append(f'<path class="grid" d="M{across.start:g},{y}H{across.end:g}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 7}" y="{up(tick) + 3.5:.1f}" text-anchor="end">{text}</text>')
     marks = ticks(across.low, across.high, max(4, width // 110))
+    marks = [mark for mark in marks if mark.is_integer()] if x_axis.whole else marks
     for tick, text in zip(marks, x_axis.labels(marks), strict=True):
         parts.append(
             f'<text class="tick" x="{across(tick):.1f}" y="{height - BOTTOM + 15}" text-anchor="middle">{text}</text>'
@@ -240,6 +245,10 @@ def _drawn(series: Series, across: Scale, up: Scale) -> str:
             back = _path(list(series.x)[::-1], list(series.low)[::-1], across, up)[1:]
             parts.append(f'<path class="band" d="{_path(series.x, series.high, across, up)}L{back}Z"/>')
         parts.append(f'<path class="stroke" d="{_path(series.x, series.y, across, up)}"/>')
+    if len(points) == 1 and series.style not in ("dots", "points"):
+        (x, y), ends = points[0], [up(end) for end in (*series.low, *series.high)]
+        parts.append(f'<path class="whisker" d="M{x},{ends[0]:.1f}V{ends[-1]:.1f}"/>' if ends else "")
+        parts.append(f'<circle class="alone" cx="{x}" cy="{y}" r="3.4"/>')
     if series.style == "points":
         for (x, _), low, high in zip(points, series.low, series.high, strict=True):
             parts.append(f'<path class="whisker" d="M{x},{up(low):.1f}V{up(high):.1f}"/>')
@@ -251,12 +260,14 @@ def _row_marks(marks: Sequence[Mark], across: Scale, y: float) -> list[str]:
     parts = []
     if len(marks) > 1:
         parts.append(f'<path class="link" d="M{across(marks[0].value):.1f},{y:.1f}H{across(marks[-1].value):.1f}"/>')
-    for mark in marks:
+    for index, mark in enumerate(marks):
+        # The last one lies on top: where two are equal, a rim of the other shows.
+        radius = 5 if index == len(marks) - 1 else 6.5
         title = f"{escape(mark.label)}: {percent(mark.value)} ({percent(mark.low)} to {percent(mark.high)})"
         parts.append(
             f'<g class="points tone-{mark.tone}"><title>{title}</title>'
             f'<path class="whisker" d="M{across(mark.low):.1f},{y:.1f}H{across(mark.high):.1f}"/>'
-            f'<circle cx="{across(mark.value):.1f}" cy="{y:.1f}" r="5"/></g>'
+            f'<circle cx="{across(mark.value):.1f}" cy="{y:.1f}" r="{radius}"/></g>'
         )
     return parts
 

@@ -12,7 +12,7 @@ from mathppo.metrics import NUM_POSITIONS, CriticPretraining, Iteration
 from mathppo.report.charts import Axis, Chart, Mark, Series, line_chart
 from mathppo.report.reading import RunRecord
 
-ITERATION = Axis("iteration", (0, None))
+ITERATION = Axis("iteration", (0, None), whole=True)
 NUMBERS = Axis("")
 BEFORE_TONE, AFTER_TONE = 5, 1
 
@@ -155,7 +155,7 @@ def pretraining(epochs: Sequence[CriticPretraining]) -> list[Figure]:
             series.append(Series(label, [x for x, _ in pairs], [y for _, y in pairs], tone))
     if not series:
         return []
-    chart = line_chart(series, Axis("epoch"), Axis(""), title="Critic pretraining")
+    chart = line_chart(series, Axis("epoch", whole=True), Axis(""), title="Critic pretraining")
     return [Figure("Critic pretraining", "Epochs on cached rollouts before the first policy update.", chart)]
 
 

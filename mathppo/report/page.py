@@ -30,8 +30,8 @@ from mathppo.report.standing import choices, compare_ends
 from mathppo.report.views import RolloutView, choose_views
 from mathppo.store import write_file
 
-NUM_ROLLOUTS = 24
-"""Rollouts shown in full, unless asked for more."""
+NUM_ROLLOUTS = 60
+"""Rollouts shown in full, unless asked for others."""
 
 _FOLDER = Path(__file__).parent / "page"
 
@@ -69,6 +69,7 @@ def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {"maths": maths, "formula": formula, "p": write_p, "points": lambda x: f"{100 * x:+.1f}"}
+    environment.filters["said"] = _said
     environment.filters |= {"percent": percent, "share": share, "number": number, "duration": duration}
     views = choose_views(run.views, num_rollouts)
     draw = (
@@ -98,9 +99,15 @@ def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
     )
 
 
+def _said(sentence: str) -> str:
+    """Give a sentence as it stands alone: a step begins it with a capital, and no `<` ends a line."""
+    start = sentence[:1].upper() if sentence.startswith("step ") else sentence[:1]
+    return (start + sentence[1:]).replace("p < ", "p\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}")
+
+
 def headline(run: RunRecord) -> str:
     """Say in one sentence, with numbers, what the run did."""
-    effort = f"in {len(run.iterations)} iterations" if run.iterations else ""
+    effort = f"in {len(run.iterations)} iteration{'s' * (len(run.iterations) > 1)}" if run.iterations else ""
     wall = run.summary.total_wall_s
     effort += f" ({duration(wall)} in all)" if wall else ""
     for mode in Mode:

@@ -5,6 +5,7 @@ Touches: files of the run directory it is given, for reading.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -102,7 +103,11 @@ def _read_pieces(run_dir: Path, notes: list[str]) -> RunRecord:
             notes.append(f"{name} cannot be read: {what} ({error})")
             return empty
 
-    pretraining, iterations = piece("metrics.jsonl", read_rows, ([], []), "no curve of training is drawn")
+    damaged: list[str] = []
+    read_log = partial(read_rows, on_damaged=lambda error: damaged.append(str(error)))
+    pretraining, iterations = piece("metrics.jsonl", read_log, ([], []), "no curve of training is drawn")
+    if damaged:
+        notes.append(f"metrics.jsonl cannot be read in {len(damaged)} places, which are left out; first: {damaged[0]}")
     evaluations = piece("evaluations", lambda path: _read_evaluations(path, notes), [], "no held-out curve is drawn")
     results = read_results(run_dir, notes)
     summary = piece("summary.json", _read_summary, Summary(), "the wall time is not shown")

@@ -116,11 +116,15 @@ def test_colours_filters_order_and_search(browser: Browser, report: Path) -> Non
     change(browser, "colour", "surprise")
     assert browser.run(paint) != first
     every = shown(browser)
-    assert every == 24
+    assert every == 60
     change(browser, "verdict", "incorrect")
     verdicts = "[...document.querySelectorAll('.rollout')].filter((e) => !e.hidden).map((e) => e.dataset.verdict)"
     assert set(browser.run(verdicts)) == {"incorrect"}
     assert 0 < shown(browser) < every
+    change(browser, "problem", "p3")
+    ids = verdicts.replace("verdict", "problem")
+    assert set(browser.run(ids)) <= {"p3"}
+    change(browser, "problem", "")
     change(browser, "search", "no such text")
     assert shown(browser) == 0
     assert not browser.run("document.getElementById('none').hidden")

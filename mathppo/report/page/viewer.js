@@ -64,8 +64,12 @@
   const list = document.getElementById("list");
   const cards = [...list.querySelectorAll(".rollout")];
   const get = (id) => document.getElementById(id);
-  const NAMES = { advantage: "advantage", value: "value", td: "TD residual", logratio: "log-ratio, learner over sampler", surprise: "surprise (-log p)" };
-  for (const r of rollouts) r.surprise = r.logprob.map((x) => -x);
+  const NAMES = { advantage: "advantage", value: "value", td: "TD residual", logratio: "log-ratio", kl: "KL (k3)", surprise: "surprise (-log p)" };
+  const POSITIVE = ["kl", "surprise"];
+  for (const r of rollouts) {
+    r.surprise = r.logprob.map((x) => -x);
+    if (r.logratio) r.kl = r.logratio.map((x) => Math.expm1(x) - x);
+  }
   const kinds = Object.keys(NAMES).filter((kind) => rollouts.some((r) => r[kind]));
   for (const kind of kinds) get("colour").append(new Option(NAMES[kind], kind));
   get("controls").hidden = get("key").hidden = false;
@@ -82,7 +86,7 @@
     const spans = card.querySelectorAll(".t");
     spans.forEach((span, i) => {
       const number = r[kind] ? (r[kind][i] - middle) / reach : 0;
-      const side = number < 0 || kind === "surprise" ? "--low" : "--high";
+      const side = number < 0 || POSITIVE.includes(kind) ? "--low" : "--high";
       span.style.background = `rgba(var(${side}), ${(0.6 * Math.min(1, Math.abs(number))).toFixed(3)})`;
     });
   };
@@ -97,7 +101,7 @@
     fact("text", JSON.stringify(r.tokens[i]));
     fact("probability", share(Math.exp(r.logprob[i])));
     fact("log p", short(r.logprob[i]));
-    for (const [kind, name] of [["value", "value"], ["td", "TD residual"], ["advantage", "advantage"], ["logratio", "log-ratio"]])
+    for (const [kind, name] of [["value", "value"], ["td", "TD residual"], ["advantage", "advantage"], ["logratio", "log-ratio"], ["kl", "KL"]])
       if (r[kind]) fact(name, short(r[kind][i]));
   };
   const draw = (card) => {
@@ -133,17 +137,18 @@
   }
   const recolour = () => {
     const kind = get("colour").value, { middle, reach } = scaleOf(kind);
-    get("key").classList.toggle("one", kind === "surprise");
-    get("key-low").textContent = kind === "surprise" ? "0" : short(middle - reach);
+    const one = POSITIVE.includes(kind);
+    get("key").classList.toggle("one", one);
+    get("key-low").textContent = one ? "0" : short(middle - reach);
     get("key-high").textContent = short(middle + reach);
     cards.forEach(draw);
   };
   const sift = () => {
-    const verdict = get("verdict").value, cut = get("truncated").checked, words = get("search").value.toLowerCase();
+    const verdict = get("verdict").value, problem = get("problem")?.value, cut = get("truncated").checked, words = get("search").value.toLowerCase();
     let shown = 0;
     for (const card of cards) {
-      const text = `${card.querySelector(".question").dataset.text}\n${rollouts[card.dataset.index].tokens.join("")}`.toLowerCase();
-      card.hidden = Boolean((verdict && card.dataset.verdict !== verdict) || (cut && card.dataset.truncated !== "1") || (words && !text.includes(words)));
+      const text = `${card.dataset.problem}\n${card.querySelector(".question").dataset.text}\n${rollouts[card.dataset.index].tokens.join("")}`.toLowerCase();
+      card.hidden = Boolean((verdict && card.dataset.verdict !== verdict) || (problem && card.dataset.problem !== problem) || (cut && card.dataset.truncated !== "1") || (words && !text.includes(words)));
       shown += !card.hidden;
     }
     get("none").hidden = shown > 0;
@@ -156,6 +161,7 @@
   get("order").addEventListener("change", () => list.append(...[...cards].sort(sorts[get("order").value])));
   get("colour").addEventListener("change", recolour);
   get("verdict").addEventListener("change", sift);
+  get("problem")?.addEventListener("change", sift);
   get("truncated").addEventListener("change", sift);
   get("search").addEventListener("input", sift);
   get("controls").addEventListener("submit", (event) => event.preventDefault());
