@@ -128,12 +128,18 @@ class Station:
             pass
 
     def learn(self, scored: Sequence[ScoredRollout]) -> MetricRow:
-        """Update the learner on one iteration's rollouts; see `learn.learn`."""
+        """Update the learner on one iteration's rollouts; see `learn.learn`. A refresh has to follow."""
+        if self.engine is not None:
+            self.engine.sleep()
         return learn(self.learner, scored, self.config, self.tokenizer)
 
     def pretrain_critic(self, scored: Sequence[ScoredRollout]) -> None:
         """Fit a new critic; see `learn.pretrain_critic`."""
+        if self.engine is not None:
+            self.engine.sleep()
         pretrain_critic(self.learner, scored, self.config, self.tokenizer, self.run.metrics, self.reporter)
+        if self.config.generator.sleep:
+            self.refresh()  # the policy is as it was, but its engine may have dropped it
 
     def refresh(self) -> MetricRow:
         """Hand the learner's weights to the engines; see `Refresher.refresh`."""

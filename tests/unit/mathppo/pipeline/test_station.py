@@ -1,7 +1,8 @@
 """What the processes of a run hold: which engines can stand beside them, and that each samples its share."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tiny_runs import scored_rollout, tiny_config
@@ -9,7 +10,8 @@ from tiny_runs import scored_rollout, tiny_config
 from mathppo.errors import BadSetting
 from mathppo.generator.base import Request, Sampling
 from mathppo.learner.sharding import ALONE, Ranks
-from mathppo.pipeline.station import SharedEngine, check_engine
+from mathppo.pipeline import station as module
+from mathppo.pipeline.station import SharedEngine, Station, check_engine
 from mathppo.records import Rollout
 
 SAMPLING = Sampling(max_new_tokens=4, stop_token_ids=(2,))
@@ -58,3 +60,23 @@ def test_an_engine_that_would_join_the_learners_processes_is_refused() -> None:
     check_engine(tiny_config(), Ranks(1, 2))
     with pytest.raises(BadSetting, match=r"generator\.own_process: expected true .* on 2 processes"):
         check_engine(inside, Ranks(1, 2))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_the_engine_leaves_the_gpu_to_the_learner_and_has_weights_when_it_samples_again(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    for name in ("learn", "pretrain_critic"):
+        monkeypatch.setattr(module, name, lambda *_, name=name: order.append(name))
+    config = tiny_config(("generator.sleep", str(level)))
+    engine, refresher = (
+        SimpleNamespace(**{name: lambda name=name: order.append(name)}) for name in ("sleep", "refresh")
+    )
+    nothing = cast(Any, SimpleNamespace(metrics=None))
+    one = Station(config, nothing, ALONE, nothing, nothing, cast(Any, engine), cast(Any, refresher), nothing)
+    one.pretrain_critic([])
+    assert order == ["sleep", "pretrain_critic", *["refresh"] * bool(level)]
+    order.clear()
+    one.learn([])
+    assert order == ["sleep", "learn"]
