@@ -38,7 +38,7 @@ T = TypeVar("T")
 class SharedEngine:
     """The embedded engines of all ranks as one, that of the first.
 
-    Each holds a whole copy of the policy, for sampling gathers no shards, and samples every so-manieth request. A
+    Each holds a whole copy of the policy, for sampling gathers no shards, and of n ranks samples every n-th request. A
     completion depends on its seed and the weights alone, not on the rank that samples it (note M-gen-1).
 
     Args:

@@ -27,7 +27,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "shared trunk": {"shared_trunk": True, "trunk_value_gradient": 0.5, "chunk": 5, "critic_extra_epochs": 1},
     "shared trunk, whole head": {"shared_trunk": True, "micro_batch_size": 2, "critic_warmup_iterations": 1},
     "factors of low rank": {"lora_rank": 3, "micro_batch_size": 2, "chunk": 5, "activation_checkpointing": True},
-    "factors in a shared trunk": {"lora_rank": 2, "shared_trunk": True, "micro_batch_size": 2},
+    "factors in a shared trunk, packed": {
+        **{"lora_rank": 2, "shared_trunk": True, "micro_batch_tokens": 20, "packing": "packed"},
+        **{"chunk": 5, "activation_checkpointing": True},
+    },
+    "packed": {"packing": "packed", "micro_batch_tokens": 20, "minibatches": 2, "kl_place": "loss", "kl_coef": 0.1},
 }
 
 
