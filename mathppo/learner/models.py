@@ -10,6 +10,7 @@ Touches: model folders, for reading; safetensors only. Registers one way of atte
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -138,14 +139,17 @@ def num_trunk_layers(path: Path) -> int | None:
     """Give how many layers a critic built on a checkpoint or folder can have; None where a whole critic lies there.
 
     Raises:
-        BadCheckpoint: there is no model.
+        BadCheckpoint: there is no model, or one that transformers does not know.
     """
     folder = _critics_start(path)
     if not (folder / CONFIG).is_file():
         raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except UNLOADABLE as error:
+        raise BadCheckpoint(f"{folder}: expected a {CONFIG} that transformers reads, got: {_reason(error)}") from None
     is_critic = any(kind.endswith("ForTokenClassification") for kind in config.architectures or [])
-    return None if is_critic else config.num_hidden_layers
+    return None if is_critic else config.get_text_config().num_hidden_layers
 
 
 def _critics_start(path: Path) -> Path:
@@ -200,7 +204,7 @@ def mark_layers(model: PreTrainedModel, *, packs: bool = False) -> None:
 @contextmanager
 def attending_packed(model: PreTrainedModel) -> Iterator[None]:
     """Let a model's layers attend within packed texts for a while; whoever else uses it finds it as it was."""
-    config = model.base_model.config
+    config: Any = model.base_model.config
     before = config._attn_implementation
     config._attn_implementation = PACKED
     try:

@@ -86,6 +86,12 @@ def test_a_critic_with_more_layers_than_its_trunk(folder: Path, start: str) -> N
     check(learner__critic_num_layers=2, learner__algorithm="reinforce++", **given)
 
 
+def test_a_trunk_whose_settings_cannot_be_read(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "unheard-of"}')
+    with pytest.raises(BadCheckpoint, match=r"model: expected a config\.json that transformers reads, got: ValueError"):
+        check(learner__critic_from=folder, learner__critic_num_layers=1)
+
+
 def test_a_whole_critic_keeps_its_layers(folder: Path) -> None:
     models.build_critic(models.load_policy(folder)).save_pretrained(folder.parent / "start" / "critic")
     check(learner__critic_from=folder.parent / "start", learner__critic_num_layers=2)
