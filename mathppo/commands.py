@@ -18,6 +18,7 @@ from mathppo.errors import BadArtefact, BadInput
 from mathppo.evaluate.metrics import Evaluation, Mode
 from mathppo.generator.base import Generator
 from mathppo.generator.engines import open_engine
+from mathppo.generator.http import ServerGenerator
 from mathppo.learner import checkpoint, diagnostics, models
 from mathppo.learner.passes import choose_device
 from mathppo.learner.sharding import Ranks, join
@@ -286,7 +287,8 @@ def _configured(options: argparse.Namespace) -> Config:
 def _engine(path: Path, config: Config) -> tuple[Generator, int]:
     """Open the engine with a policy from a checkpoint or a Hugging Face folder; give the step of the policy too."""
     step, folder = checkpoint.checkpoint_step(path), checkpoint.policy_folder(path)
-    if not (folder / models.CONFIG).is_file():
+    # A server holds the weights: of the folder, the tokenizer alone is read.
+    if config.generator.engine != "openai" and not (folder / models.CONFIG).is_file():
         raise BadInput(
             f"{folder}: expected a checkpoint folder with config.json, got none; point to a checkpoint of a run, or "
             "to a folder written by `save_pretrained`"
@@ -298,7 +300,13 @@ def _engine(path: Path, config: Config) -> tuple[Generator, int]:
 def _policy(path: Path, config: Config) -> Policy:
     engine, step = _engine(path, config)
     name = "/".join(path.resolve().parts[-2:])
-    return Policy(engine, engine.tokenizer, name, checkpoint.weights_id(path), step)
+    if not isinstance(engine, ServerGenerator):
+        return Policy(engine, engine.tokenizer, name, checkpoint.weights_id(path), step)
+    # What a server says of its weights is their name: with other weights it has to give another one.
+    has_weights = any(checkpoint.policy_folder(path).glob("*.safetensors"))
+    own = checkpoint.weights_id(path) if has_weights else ""
+    weights = store.fingerprint(served=engine.served, folder=own)
+    return Policy(engine, engine.tokenizer, name if has_weights else engine.served, weights, step)
 
 
 def _held_out(options: argparse.Namespace, config: Config) -> list[Problem]:

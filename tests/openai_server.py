@@ -5,6 +5,7 @@ Touches: a port on the loopback interface.
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ class Fake:
         calls: paths that were posted to.
         change: turns an answer's choice into another one.
         failures: requests that are still answered with status 500.
+        busy: requests that are still answered with status 429.
+        whole: turns an answer's whole body into another one.
+        pause_s: before each answer.
         status: of every completion answer.
     """
 
@@ -30,6 +34,9 @@ class Fake:
     calls: list[tuple[str, Any]] = field(default_factory=list)
     change: Callable[[dict[str, Any]], dict[str, Any]] = lambda choice: choice
     failures: int = 0
+    busy: int = 0
+    whole: Callable[[Any], Any] = lambda body: body
+    pause_s: float = 0.0
     status: int = 200
 
 
@@ -55,8 +62,12 @@ def serve() -> Iterator[Fake]:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"null")
             with lock:
                 fake.calls.append((self.path, body))
-                fails = fake.failures > 0
+                busy = fake.busy > 0
+                fake.busy -= busy
+                fails = not busy and fake.failures > 0
                 fake.failures -= fails
+            if busy:
+                return self._say(429, {"error": {"message": "rate limit"}}, retry_after="0")
             if fails:
                 return self._say(500, {"error": {"message": "engine is dead"}})
             if self.path != "/v1/completions":
@@ -65,11 +76,14 @@ def serve() -> Iterator[Fake]:
                 fake.asked.append(body)
             if fake.status != 200:
                 return self._say(fake.status, {"error": {"message": "no such thing"}})
-            return self._say(200, {"choices": [fake.change(answer(body))]})
+            time.sleep(fake.pause_s)
+            return self._say(200, fake.whole({"choices": [fake.change(answer(body))]}))
 
-        def _say(self, status: int, body: Any) -> None:
-            content = json.dumps(body).encode()
+        def _say(self, status: int, body: Any, *, retry_after: str = "") -> None:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
+            if retry_after:
+                self.send_header("Retry-After", retry_after)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

@@ -19,12 +19,31 @@ TIMEOUT_S = 600.0
 PAUSE_S = 1.0
 """Before a lost request is sent again; doubled each time."""
 
+BUSY_S = 600.0
+"""Longest wait in all for a server that says it is busy: such answers count as no try."""
+
+LONGEST_PAUSE_S = 60.0
+"""Between two tries, whatever the server asks for."""
+
 LOST = (OSError, http.client.HTTPException)
 """What a request raises that got no answer, or the answer that the server is in trouble."""
 
 
 class Refused(Exception):
     """The server answered that the request itself is wrong: sending it again would not help."""
+
+
+class Busy(ConnectionError):
+    """The server is well and asks to be left alone for a while: 429, or 503 with a time.
+
+    Args:
+        message: what it said.
+        pause_s: how long it asks for; 0 where it does not say.
+    """
+
+    def __init__(self, message: str, pause_s: float) -> None:
+        super().__init__(message)
+        self.pause_s = pause_s
 
 
 class Address:
@@ -47,21 +66,28 @@ class Address:
         return self._send("GET", path, None)
 
     def post(self, path: str, body: Mapping[str, Any], *, tries: int) -> Any:
-        """Send until there is an answer.
+        """Send until there is an answer; a server that is merely busy is waited for.
 
         Raises:
             Refused: the request itself is wrong.
             OSError, http.client.HTTPException: no answer in all tries.
         """
         payload = json.dumps(body).encode()
-        for attempt in range(1, tries + 1):
+        failed, refusals, waited_s = 0, 0, 0.0
+        while True:
             try:
                 return self._send("POST", path, payload)
-            except LOST:
-                if attempt == tries:
+            except Busy as busy:
+                pause_s = min(LONGEST_PAUSE_S, busy.pause_s or PAUSE_S * 2**refusals)
+                refusals, waited_s = refusals + 1, waited_s + pause_s
+                if waited_s > BUSY_S:
                     raise
-                time.sleep(PAUSE_S * 2 ** (attempt - 1))
-        raise AssertionError("unreachable")
+            except LOST:
+                failed += 1
+                if failed >= tries:
+                    raise
+                pause_s = min(LONGEST_PAUSE_S, PAUSE_S * 2 ** (failed - 1))
+            time.sleep(pause_s)
 
     def close(self) -> None:
         """Close the connections that nobody uses."""
@@ -81,11 +107,22 @@ class Address:
             connection.close()
             raise
         self._idle.put(connection)
-        if response.status >= 500 or response.status == 429:
+        asked_s = _seconds(response.getheader("Retry-After"))
+        if response.status == 429 or (response.status == 503 and asked_s):
+            raise Busy(f"{path} answered {response.status}: {_message(content)}", asked_s)
+        if response.status >= 500:
             raise ConnectionError(f"{path} answered {response.status}: {_message(content)}")
         if response.status >= 300:
             raise Refused(f"{path} answered {response.status}: {_message(content)}")
-        return json.loads(content) if content.strip() else None
+        try:
+            return json.loads(content) if content.strip() else None
+        except ValueError:
+            raise ConnectionError(f"{path} answered {response.status} with what is no JSON: {content[:80]!r}") from None
+
+
+def _seconds(header: str | None) -> float:
+    """Read `Retry-After`; dates, which model servers do not send, count as none."""
+    return float(header) if header and header.strip().isdecimal() else 0.0
 
 
 def _message(content: bytes) -> str:

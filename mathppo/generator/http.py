@@ -58,6 +58,22 @@ class Server(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_retries: int = 2
 
 
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float] | None = None
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class _Answer(msgspec.Struct):
+    """What is read of an answer; a server may say more."""
+
+    choices: list[_Choice]
+
+
 class ServerGenerator:
     """A `Generator` over HTTP.
 
@@ -85,7 +101,7 @@ class ServerGenerator:
                 sleep=server.sleep,
             )
         self._in_flight: list[threading.Thread] = []
-        self._model, self._context_tokens = self._find_model()
+        self._model, self._context_tokens, self._served = self._find_model()
 
     @property
     def tokenizer(self) -> Any:
@@ -96,6 +112,11 @@ class ServerGenerator:
     def policy_step(self) -> int:
         """Number of updates that the weights have seen."""
         return self._policy_step
+
+    @property
+    def served(self) -> str:
+        """The model's name on the server, and where the server says that it comes from."""
+        return self._served
 
     @property
     def shares_weights(self) -> bool:
@@ -150,7 +171,7 @@ class ServerGenerator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _find_model(self) -> tuple[str, int | None]:
+    def _find_model(self) -> tuple[str, int | None, str]:
         try:
             listed = self._address.get("/v1/models")["data"]
         except (Refused, *LOST, ValueError, KeyError, TypeError) as error:
@@ -167,7 +188,8 @@ class ServerGenerator:
                 f"generator.served_model: expected one of {', '.join(map(str, names)) or 'no model at all'} at "
                 f"{self._server.url}, got {self._server.model!r}"
             )
-        return str(name), names[name]
+        root = next((model.get("root") for model in listed if model.get("id") == name), None)
+        return str(name), names[name], f"{name} ({root})" if root else str(name)
 
     def _stream(self, waiting: list[tuple[Request, int]], sampling: Sampling) -> Iterator[Rollout]:
         todo: queue.SimpleQueue[tuple[Request, int]] = queue.SimpleQueue()
@@ -217,14 +239,21 @@ class ServerGenerator:
         return self._rollout(request, answer, sampling, where)
 
     def _rollout(self, request: Request, answer: Any, sampling: Sampling, where: str) -> Rollout:
-        choice = answer["choices"][0]
-        ids, logprobs = choice.get("token_ids"), (choice.get("logprobs") or {}).get("token_logprobs")
+        try:
+            choice = msgspec.convert(answer, _Answer).choices[0]
+        except (msgspec.ValidationError, IndexError) as error:
+            raise StageFailed(
+                f"{where}: expected {self._server.url} to answer as the completions API does, got {str(answer)[:80]!r} "
+                f"({error}); see the server's log, and run the same command again"
+            ) from error
+        ids, logprobs = choice.token_ids, choice.logprobs and choice.logprobs.token_logprobs
         if not ids or logprobs is None:
+            missing = " and ".join(n for n, value in (("token_ids", ids), ("logprobs", logprobs)) if not value)
             raise BadInput(
-                f"{where}: expected token_ids and logprobs in the answer of {self._server.url}, got only "
-                f"{sorted(key for key, value in choice.items() if value)}; use a server that gives both, such as vLLM's"
+                f"{where}: expected token_ids and logprobs in the answer of {self._server.url}, got no {missing}; use a "
+                "server that gives both, such as vLLM's"
             )
-        reason = choice.get("finish_reason")
+        reason = choice.finish_reason
         if reason not in ("stop", "length"):
             raise StageFailed(
                 f"{where}: expected {self._server.url} to finish it by stop or length, got {reason!r}; run the same "

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import openai_server
 import pytest
 from tiny_runs import tiny_config
 
@@ -270,6 +271,39 @@ def test_kill_9_and_again_gives_the_same_bytes(checkpoints: list[Path], tmp_path
     for pattern in ("samples.jsonl", "table.md", "table.csv", "results/*/*.json"):
         for path in (tmp_path / "whole").glob(pattern):
             assert (torn / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_served_model_is_evaluated_and_a_kill_changes_no_byte(tmp_path: Path) -> None:
+    """The folder holds a tokenizer alone; the server fails, is busy, is slow, and the evaluation is killed."""
+    build_equation_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    arguments = ["evaluate", str(tmp_path / "tokenizer"), "--benchmarks=linear:4", "--limit=300", "--run.num_threads=1"]
+    arguments += ["--generator.engine=openai", "--generator.max_new_tokens=6", "--grader.num_workers=1"]
+    with openai_server.serve() as fake:
+        arguments += [f"--generator.url={fake.url}", "--generator.max_batch_size=8"]
+        fake.failures, fake.busy = 2, 5
+        assert main([*arguments, f"--out={tmp_path / 'whole'}"]) == 0
+        asked = len(fake.asked)
+        assert asked == 1200
+        fake.pause_s, torn = 0.004, tmp_path / "torn"
+        child = subprocess.Popen(
+            [sys.executable, "-m", "mathppo.cli", *arguments, f"--out={torn}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while len(fake.asked) < asked + 700:
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        assert len(list(read_log(torn / "samples.jsonl", SAMPLES))) == sample_log.SAMPLED_AT_ONCE
+        fake.pause_s = 0
+        assert main([*arguments, f"--out={torn}"]) == 0
+    for pattern in ("samples.jsonl", "table.md", "results/*/*.json"):
+        for path in (tmp_path / "whole").glob(pattern):
+            assert (torn / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes(), path.name
+    (result,) = read_results(torn / "results")
+    assert result.model == "policy"
 
 
 def test_export_writes_what_other_harnesses_write(

@@ -102,6 +102,34 @@ def test_an_api_without_ids_or_logprobs_is_refused(fake: Fake, engine: Opener, m
         list(engine().generate([request()], SAMPLING))
 
 
+@pytest.mark.parametrize(
+    "whole",
+    [b"<html>", [], {"choices": []}, {"choices": [{"token_ids": "12"}]}, {"choices": [{"token_ids": [1.5]}]}, None],
+)
+def test_an_answer_of_another_shape_is_said_so_and_hangs_nothing(fake: Fake, engine: Opener, whole: Any) -> None:
+    fake.whole = lambda body: whole
+    with pytest.raises(StageFailed, match="problem 'p[01]' sample 0: expected .*answer"):
+        list(engine(max_retries=1).generate([request(), request(1)], SAMPLING))
+
+
+def test_a_busy_server_is_waited_for_longer_than_a_broken_one(
+    fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.busy = 12
+    assert len(list(engine(max_retries=0).generate([request(0), request(1)], SAMPLING))) == 2
+    fake.busy = 10**6
+    monkeypatch.setattr(address, "BUSY_S", 0.05)
+    with pytest.raises(StageFailed, match="429: rate limit"):
+        list(engine(max_retries=0).generate([request()], SAMPLING))
+
+
+def test_a_server_that_does_not_answer_is_given_up(fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.pause_s = 1.0
+    monkeypatch.setattr(address, "TIMEOUT_S", 0.1)
+    with pytest.raises(StageFailed, match="in 2 tries, got TimeoutError"):
+        list(engine(max_retries=1).generate([request()], SAMPLING))
+
+
 def test_any_other_end_of_a_completion_is_an_error(fake: Fake, engine: Opener) -> None:
     fake.change = lambda choice: choice | {"finish_reason": "abort"}
     with pytest.raises(StageFailed, match="by stop or length, got 'abort'"):
