@@ -66,31 +66,42 @@ def packed_attention(
     if torch.is_autocast_enabled(device):
         # Rotated in float32, where autocast would make them small only within the kernels that it knows.
         query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
-    if device == "cuda" and query.dtype in (torch.float16, torch.bfloat16):
-        window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        states = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))
-        ends = cu_seq_lens_q
-        mixed = varlen_attn(*states, ends, ends, max_length_q, max_length_q, scale=scaling, window_size=window)
-        assert isinstance(mixed, Tensor)
-        return mixed[None], None
-    lengths = cu_seq_lens_q.diff().tolist()
-    return _by_length(query, key, value, lengths, scaling=scaling, sliding_window=sliding_window), None
+    way = _by_kernel if device == "cuda" and query.dtype in (torch.float16, torch.bfloat16) else _by_length
+    ends, longest = cu_seq_lens_q, max_length_q
+    return way(query, key, value, ends, longest, scaling=scaling, sliding_window=sliding_window), None
+
+
+def _by_kernel(
+    query: Float[Tensor, "1 H N D"],
+    key: Float[Tensor, "1 H N D"],
+    value: Float[Tensor, "1 H N D"],
+    ends: Int[Tensor, " S"],
+    longest: int,
+    *,
+    scaling: float | None,
+    sliding_window: int | None,
+) -> Float[Tensor, "1 N H D"]:
+    one, two, three = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))
+    window = (-1 if sliding_window is None else sliding_window - 1, 0)
+    mixed = varlen_attn(one, two, three, ends, ends, longest, longest, scale=scaling, window_size=window)
+    assert isinstance(mixed, Tensor)
+    return mixed[None]
 
 
 def _by_length(
     query: Float[Tensor, "1 H N D"],
     key: Float[Tensor, "1 H N D"],
     value: Float[Tensor, "1 H N D"],
-    lengths: list[int],
+    ends: Int[Tensor, " S"],
+    longest: int,
     *,
     scaling: float | None,
     sliding_window: int | None,
 ) -> Float[Tensor, "1 N H D"]:
-    runs = [(length, length * len(list(run))) for length, run in groupby(lengths)]
-    parts = []
-    sizes = [size for _, size in runs]
+    runs = [(length, length * len(list(run))) for length, run in groupby(ends.diff().tolist())]
+    sizes, parts = [size for _, size in runs], []
     for (length, _), *states in zip(runs, *(x[0].split(sizes, dim=1) for x in (query, key, value)), strict=True):
-        # [H, S * length, D] as S sequences: a view.
+        # [H, S * length, D] as S texts: a view.
         one, two, three = (x.unflatten(1, (-1, length)).transpose(0, 1) for x in states)
         band = None
         if sliding_window is not None and sliding_window < length:

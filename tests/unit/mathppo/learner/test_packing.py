@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import tiny_lms
@@ -13,7 +14,7 @@ from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings
 from mathppo.errors import BadSetting
-from mathppo.learner import forward, models
+from mathppo.learner import attention, forward, models
 from mathppo.learner.attention import packed_attention
 from mathppo.learner.compute import Compute, choose_compute, why_not_packed
 from mathppo.learner.learner import Learner
@@ -107,7 +108,7 @@ def test_packed_logprobs_and_values_are_those_of_padded_texts(name: str) -> None
     ],
     ids=lambda settings: "-".join(settings) or "plain",
 )
-def test_packing_changes_no_gradient(settings: dict[str, object], tokens: int) -> None:
+def test_packing_changes_no_gradient(settings: dict[str, Any], tokens: int) -> None:
     batch = batch_of()
     padded = gradients(tiny_learner(packing="padded", **settings), batch)
     learner = tiny_learner(packing="packed", micro_batch_tokens=tokens, **settings)
@@ -153,9 +154,9 @@ def test_no_token_sees_another_text(name: str) -> None:
 
 def test_layers_computed_again_in_backward_attend_as_in_forward() -> None:
     learner = tiny_learner(packing="packed", activation_checkpointing=True)
-    attention = learner.policy.base_model.layers[0].self_attn  # type: ignore[union-attr,index]
+    layer = learner.policy.base_model.layers[0].self_attn  # type: ignore[union-attr,index]
     ways: list[str] = []
-    attention.register_forward_pre_hook(lambda module, _: ways.append(module.config._attn_implementation))  # type: ignore[union-attr]
+    layer.register_forward_pre_hook(lambda module, _: ways.append(module.config._attn_implementation))  # type: ignore[union-attr]
     gradients(learner, batch_of())
     assert ways == [models.PACKED] * 3  # the frozen pass, forward, and again in backward
     assert learner.policy.config._attn_implementation == "sdpa"
@@ -202,9 +203,28 @@ def test_auto_packs_on_a_cpu_by_token_budget_and_where_all_models_can() -> None:
         choose_compute(llama, LearnerSettings(packing="packed"), others=[bloom])
 
 
+def kernel(*states: torch.Tensor, scale: float, window_size: tuple[int, int]) -> torch.Tensor:
+    """What torch says of `varlen_attn`: `[N, H, D]` each, tokens to the left and right that one sees, -1 = all."""
+    query, key, value, ends = states[:4]
+    assert window_size[1] == 0
+    mixed = torch.empty_like(query)
+    for token in range(len(query)):
+        start = max(end for end in ends.tolist() if end <= token)
+        seen = slice(start if window_size[0] < 0 else max(start, token - window_size[0]), token + 1)
+        scores = torch.einsum("thd,hd->th", key[seen], query[token] * scale).softmax(0)
+        mixed[token] = torch.einsum("th,thd->hd", scores, value[seen])
+    return mixed
+
+
+@pytest.mark.parametrize("by_kernel", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 3, 9])
 @pytest.mark.parametrize("heads", [1, 2, 4])
-def test_attention_is_that_of_each_text_alone(heads: int, window: int | None) -> None:
+def test_attention_is_that_of_each_text_alone(
+    heads: int, window: int | None, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by_kernel:
+        monkeypatch.setattr(attention, "varlen_attn", kernel)
+        monkeypatch.setattr(attention, "_by_length", attention._by_kernel)
     generator, lengths = torch.Generator().manual_seed(0), [3, 3, 1, 7, 3]
     query = torch.randn(1, 4, sum(lengths), 8, generator=generator)
     key, value = (torch.randn(1, heads, sum(lengths), 8, generator=generator) for _ in range(2))
