@@ -250,8 +250,8 @@ class ServerGenerator:
         if not ids or logprobs is None:
             missing = " and ".join(n for n, value in (("token_ids", ids), ("logprobs", logprobs)) if not value)
             raise BadInput(
-                f"{where}: expected token_ids and logprobs in the answer of {self._server.url}, got no {missing}; use a "
-                "server that gives both, such as vLLM's"
+                f"{where}: expected token_ids and logprobs in the answer of {self._server.url}, got no {missing}; use "
+                "a server that gives both, such as vLLM's"
             )
         reason = choice.finish_reason
         if reason not in ("stop", "length"):

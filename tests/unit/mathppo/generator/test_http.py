@@ -108,7 +108,7 @@ def test_an_api_without_ids_or_logprobs_is_refused(fake: Fake, engine: Opener, m
 )
 def test_an_answer_of_another_shape_is_said_so_and_hangs_nothing(fake: Fake, engine: Opener, whole: Any) -> None:
     fake.whole = lambda body: whole
-    with pytest.raises(StageFailed, match="problem 'p[01]' sample 0: expected .*answer"):
+    with pytest.raises(StageFailed, match=r"problem 'p[01]' sample 0: expected .*answer"):
         list(engine(max_retries=1).generate([request(), request(1)], SAMPLING))
 
 
