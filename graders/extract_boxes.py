@@ -5,9 +5,9 @@ Touches: nothing.
 
 import re
 
-BOX_COMMANDS = ("\\boxed", "\\fbox")
+BOX_COMMANDS = ("\\boxed", "\\fbox", "\\framebox")
 
-_BOX_START = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BOX_START = re.compile(r"\\(?:boxed|fbox|framebox(?:\[[^\[\]\n]{0,20}\]){0,2})(?![A-Za-z])\s*")
 _BRACE = re.compile(r"\\.|[{}$]", re.DOTALL)
 _UNBRACED = re.compile(r"\\[A-Za-z]+|-?\d+(?:\.\d+)?|[^\s{}\\$]")
 _GLUE = re.compile(r"(?:\s|\$|\\[()\[\],;:! ]|\\q?quad|\\text|[{}&.~*]|,|;|and\b|or\b|x\s*=)*")

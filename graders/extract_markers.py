@@ -21,6 +21,12 @@ _OPTION = re.compile(
     r"(?=[ *]*\(?[A-Z]\)?[*]*(?: is (?:the )?(?:correct|right)(?: answer| choice| option)?)?[.\s]*$)",
     re.IGNORECASE | re.MULTILINE,
 )
+_CHOSEN = re.compile(
+    r"(?:^|[.!]\s+)[*_ ]*(?:(?:so|thus|hence|therefore|then|clearly),? +)?[*_]*(\(?[A-J]\)?)[*_]* is (?:the )?"
+    r"(?:correct|right|best) (?=(?:answer|option|choice)[*_]*[.!*_\s]*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A sentence that is nothing but a choice; `(?=` stops before the keyword by which markers are looked for."""
 _SHORT = re.compile(r"\n(?:A|ANS|Ans):|\#{4,}|(?:答案|结果)(?:是|为|：|:)")
 _FIRST_LINE = re.compile(r"(?:A|ANS|Ans):")
 _DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:(?:\\\[|\\begin\{(?:align|equation)\*?\})[\s$*_`&]*)?")
@@ -41,6 +47,7 @@ _NUMBER = re.compile(
 _NEGATION = re.compile(r"\b(?:not|never|isn't|aren't|cannot|can't|neither|nor|either|or|maybe|perhaps|between)\b", re.I)
 _COPULA = re.compile(r"(?:\b(?:is|are|was|were|equals|equal to|be|=)|=)\s*(?=[^=]*\Z)")
 MAX_SENTENCE_CHARS = 600
+MAX_CHOSEN_CHARS = 60
 MAX_TRAILING_WORDS = 5
 MAX_WORDS_IN_TEXT = 3
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z']{2,}")
@@ -89,7 +96,16 @@ def _announced_at(text: str, at: int, start: int, end: int) -> Span | None:
         or _OPTION.match(text, at, end)
         or _HEADING.match(text, line, end)
     )
-    return _after(text, match.end(), end) if match else None
+    return _after(text, match.end(), end) if match else _chosen_before(text, line, at, end)
+
+
+def _chosen_before(text: str, line: int, at: int, end: int) -> Span | None:
+    """The letter in "B is the correct answer", whose keyword stands at `at`."""
+    at += text[at : at + 1] == "\n"
+    begin = max(line, at - MAX_CHOSEN_CHARS)
+    line_end = text.find("\n", at, end)
+    matches = _CHOSEN.finditer(text, begin, line_end if line_end >= 0 else end)
+    return next((match.span(1) for match in matches if match.end() == at), None)
 
 
 def _after(text: str, at: int, end: int) -> Span:

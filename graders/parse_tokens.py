@@ -45,10 +45,14 @@ _EXPONENT = r"(?:[eE][+-]?\d+(?![\d.]))?"
 _REPEAT = r"(?:\\dot\s*\{?\d\}?\d*\\dot\s*\{?\d\}?|\\(?:overline|bar|dot)\s*\{?\d+\}?|\(\d+\)(?![\d(]))"
 _NUMBER_DEEP = re.compile(rf"(?:\d+(?:(?:\{{,\}}|,\\!\s?)\d{{3}}(?!\d))*(?:\.\d*)?|\.\d+){_EXPONENT}")
 _NUMBER_TOP = re.compile(rf"\d{{1,3}}(?:{_GAP}\d{{3}}(?!\d))+(?:\.\d+)?{_EXPONENT}")
+_DECIMAL_COMMA = re.compile(r"(?:0\{,\}\d+|\d+\{,\}\d{1,2})(?![\d.]|\{,\})")
+"""Where the braces say that the comma is part of the numeral, and the digits after it are no thousands."""
+_COMMA, _SPACE = re.compile(r"\{,\}|,\\!\s?"), re.compile(r"\\[,;: ]|\s|~")
+"""How digits are grouped by commas, and how by spaces; commas and spaces together may mean a decimal comma."""
 _NUMBER_REPEATING = re.compile(rf"\d*\.\d*{_REPEAT}")
 _SKIP = re.compile(
     r"(?:\s|\\[,;:!> ]|~|\$|\\[()\[\]]|\\(?:left|right|middle)\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?|q?quad|"
-    r"displaystyle|textstyle|limits|nolimits|mathop|strut|thinspace|boxed|fbox|hfill|large|Large|rm|bf|it)(?![A-Za-z])"
+    r"displaystyle|textstyle|limits|nolimits|mathop|strut|thinspace|boxed|fbox|framebox|hfill|large|Large|rm|bf|it)(?![A-Za-z])"
     r"|\\(?:hspace|vspace|phantom|label|tag)\*?\s*\{[^{}]*\}|\*\*(?=\s*\Z)|&(?=\s*[=<>]))+"
 )
 _WRAPPER = re.compile(
@@ -146,11 +150,18 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
     if match is not None:
         written = _repeated(match.group())
         written = f"0{written}" if written.startswith(".") else written
+    elif (match := _DECIMAL_COMMA.match(text, at)) is not None:
+        written = match.group().replace("{,}", ".")
     else:
         match = (_NUMBER_TOP.match(text, at) if depth == 0 else None) or _NUMBER_DEEP.match(text, at)
         if match is None:
             raise ParseError(f"expected a numeral, got {text[at : at + 10]!r}", at)
-        written = re.sub(r"\{,\}|,\\!\s?|\\[,;: ]|\s|~", "", match.group()).lower()
+        plain = _COMMA.sub(",", match.group())
+        written = _SPACE.sub("", plain).lower()
+        if "," in written and len(written) < len(plain):
+            raise ParseError(f"expected groups of digits parted in one way, got {match.group()!r:.60}", at)
+        if len(plain) < len(match.group()):
+            written = written.replace(",", "")
     if len(written.partition("e")[2].lstrip("+-")) > MAX_EXPONENT_DIGITS:
         raise ParseError(f"expected an exponent of at most {MAX_EXPONENT_DIGITS} digits", at)
     if len(written) > max_digits:

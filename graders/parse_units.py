@@ -9,6 +9,8 @@ from graders.units import MULTIPLIERS, ORDINALS, SINGLE_LETTER_UNITS, canonical_
 DENIALS = frozenset("not no never isn't neither nor false wrong except".split())
 _UNIT_SIGNS = frozenset("/^.")
 _BINDING = frozenset({"sq", "cu", "of", "per"})
+_DESCRIBING = frozenset("red new old big hot dry ice pet toy".split())
+"""Words as short as a product of names that begin a phrase such as "red apples"."""
 
 
 def without_label(tokens: list[Token]) -> list[Token]:
@@ -70,6 +72,8 @@ def _starts_unit(tokens: list[Token], first: int) -> bool:
         return False
     if sum({"{": 1, "}": -1}.get(other.text, 0) for other in tokens[first:] if other.kind == "group"):
         return False
+    if token.text in _DESCRIBING and after.kind in ("word", "text"):
+        token = after
     return _is_unit_word(after if token[:2] == ("group", "{") else token)
 
 

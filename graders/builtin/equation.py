@@ -13,7 +13,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from graders.builtin.polynomials import NotPolynomialError, Polynomial, difference, num_real_roots, polynomial, rank
+from graders.builtin.polynomials import (
+    CONSTANTS,
+    NotPolynomialError,
+    Polynomial,
+    difference,
+    num_real_roots,
+    polynomial,
+    rank,
+)
 from graders.builtin.reading import Reading, read_answer
 from graders.equivalence import TooLarge, compare
 from graders.equivalence.balls import evaluate_ball
@@ -27,7 +35,6 @@ from graders.verdict import Status, Verdict
 MAX_PROBLEM_CHARS = 2_000
 MAX_SOLUTIONS = 24
 ZERO = Fraction(0)
-_CONSTANTS = frozenset({"pi", "e"})
 _EVERYTHING = Text("all real numbers")
 _NOTHING = Text("no solution")
 
@@ -103,7 +110,7 @@ def problem_of(text: str) -> Problem:
         if not isinstance(node, Relation) or node.ops != ("=",):
             raise BadReference(f"equation grader: expected an equation, got {part[:80]!r}")
         equations.append((node.terms[0], node.terms[1]))
-    unknowns = sorted(frozenset().union(*(names(side) for equation in equations for side in equation)) - _CONSTANTS)
+    unknowns = sorted(frozenset().union(*(names(side) for equation in equations for side in equation)) - CONSTANTS)
     if not unknowns:
         raise BadReference(f"equation grader: expected an unknown, got none in {stated[:80]!r}")
     return Problem(tuple(equations), tuple(unknowns))
@@ -189,7 +196,7 @@ def _assigned(items: Sequence[Node], unknowns: Sequence[str]) -> tuple[Node, ...
 
 
 def _is_real(value: Node) -> bool:
-    if names(value) - _CONSTANTS:
+    if names(value) - CONSTANTS:
         return False
     try:
         ball = evaluate_ball(value, {})

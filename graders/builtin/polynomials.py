@@ -12,6 +12,8 @@ from graders.tree import Apply, Name, Node, Number
 
 MAX_DEGREE = 24
 MAX_TERMS = 400
+CONSTANTS = frozenset({"pi", "e"})
+"""Names of numbers, which are no unknowns; a count of roots by Sturm's theorem needs rational coefficients."""
 
 Polynomial = dict[tuple[str, ...], Fraction]
 """Coefficient of each monomial; a monomial is its factors, sorted, so that `x^2 y` is `("x", "x", "y")`."""
@@ -30,6 +32,8 @@ def polynomial(node: Node) -> Polynomial:
     if isinstance(node, Number):
         return _clean({(): number_value(node.text)})
     if isinstance(node, Name):
+        if node.text in CONSTANTS:
+            raise NotPolynomialError(f"{node.text}, which is no rational number")
         return {(node.text,): Fraction(1)}
     if not isinstance(node, Apply):
         raise NotPolynomialError(type(node).__name__)

@@ -74,9 +74,13 @@ def reading_of(found: Extraction) -> Reading:
     if found.answer is None:
         return _missing(found)
     try:
-        return Reading(found.answer, parse(found.answer), found.rule, None, "")
+        node = parse(found.answer)
+        check_tree(node)
     except ParseError as error:
         return Reading(found.answer, None, found.rule, Status.UNPARSABLE, str(error))
+    except BadInput as error:
+        return Reading(found.answer, None, found.rule, Status.OVER_BUDGET, str(error))
+    return Reading(found.answer, node, found.rule, None, "")
 
 
 def accepted_forms(reference: str) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from graders.equivalence.scalars import close_enough, compare_equations, compare
 from graders.equivalence.solutions import compare_solutions, is_solution_set, pieces
 from graders.tree import Apply, List, Name, Node, Relation, Text, names
 
+_DY_DX = Apply("/", (Apply("*", (Name("d"), Name("y"))), Apply("*", (Name("d"), Name("x")))))
+
 
 def compare_relations(compare: Compare, answer: Node, reference: Node) -> Comparison:
     """Compare two trees of which at least one is a statement."""
@@ -116,12 +118,42 @@ def _ascending(relation: Relation) -> Relation:
 
 
 def _same_label(left: tuple[Node, Node], right: tuple[Node, Node]) -> bool:
-    """Whether two labels may name one value: they are equal, one is words, or one is `y` and the other `f(x)`."""
+    """Whether two labels may name one value: they are equal, one is words, or one is `y` and the other `f(x)`.
+
+    So are `y'` and `f'(x)`, and `dy/dx` is either.
+    """
     (one, value), (other, other_value) = left, right
     if one == other or isinstance(one, Text) or isinstance(other, Text):
         return True
-    applied = (_is_applied(one, value), _is_applied(other, other_value))
-    return Name("y") in (one, other) and any(applied)
+    orders = [_order_of_y(one), _order_of_y(other)]
+    if orders == [None, None]:
+        return False
+    if orders[0] is None:
+        orders[0] = _order_of_function(one, value)
+    if orders[1] is None:
+        orders[1] = _order_of_function(other, other_value)
+    return orders[0] is not None and orders[0] == orders[1]
+
+
+def _order_of_y(label: Node) -> int | None:
+    """How often `y` is differentiated in `y`, `y'`, `dy/dx`; None for another label."""
+    if label == _DY_DX:
+        return 1
+    letter, primes = _without_primes(label)
+    return primes if letter == Name("y") else None
+
+
+def _order_of_function(label: Node, value: Node) -> int | None:
+    """How often a function is differentiated in `f(x)`, `f'(x)`; None for what is no function of the value's names."""
+    return _without_primes(label.args[0])[1] if isinstance(label, Apply) and _is_applied(label, value) else None
+
+
+def _without_primes(node: Node) -> tuple[Node, int]:
+    """A name without its primes, and their number."""
+    num_primes = 0
+    while isinstance(node, Name) and node.text.endswith("prime"):
+        node, num_primes = Name(node.text.removesuffix("prime")), num_primes + 1
+    return node, num_primes
 
 
 def _is_applied(label: Node, value: Node) -> bool:

@@ -24,6 +24,9 @@ from graders.verdict import Status, Verdict
 FLUSH_S = 0.0005
 """Results wait at most this long, plus one task, before they are sent: the bound on how wrong a deadline can be."""
 
+_TOO_MANY_DIGITS = "ValueError: Exceeds the limit ("
+"""What Python says of a numeral that is longer than it may take the time to convert."""
+
 Step = Callable[..., bytes]
 """(completion or encoded reading, reference, question) to an encoded outcome."""
 
@@ -134,7 +137,10 @@ def _cause(error: BaseException, watch: Watch) -> tuple[Literal["over_budget", "
         return "error", "tainted", one_line(str(error))
     if isinstance(error, MemoryError | RecursionError):
         return "over_budget", "memory" if isinstance(error, MemoryError) else "recursion", describe(error)
-    return "error", "exception", describe(error)
+    said = describe(error)
+    if said.startswith(_TOO_MANY_DIGITS):
+        return "over_budget", "digits", said
+    return "error", "exception", said
 
 
 def _failed(grader: str, status: str, method: str, detail: str, duration_s: float) -> Verdict:

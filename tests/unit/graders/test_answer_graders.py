@@ -118,6 +118,21 @@ def test_options_of_a_question_link_letters_and_values(question: str) -> None:
     assert ChoiceGrader().grade(r"\boxed{28}", "C", question=question).correct
 
 
+def test_an_option_that_is_too_large_to_compare_is_not_chosen() -> None:
+    question = "Which? (A) 1 (B) 2 (C) 3"
+    for grader in (MathGrader(), ChoiceGrader()):
+        assert grader.grade(r"\boxed{0(10^9)!.5}", "B", question=question).status is Status.INCORRECT
+
+
+@pytest.mark.parametrize("joint", ["/", "\\pm "])
+def test_a_tree_too_deep_to_judge_is_over_budget_in_one_process_and_in_two(joint: str) -> None:
+    answer = f"\\boxed{{{joint.join(['10'] * 1500)}}}"
+    grader = MathGrader()
+    for verdict in (grader.grade(answer, "100"), grader.judge(grader.read(answer), "100")):
+        assert verdict.status is Status.OVER_BUDGET
+        assert "expected a depth of at most" in verdict.detail
+
+
 def test_a_question_without_options_has_none() -> None:
     assert options("Let (A) be a set. What is A. B?") == {}
     assert options("Compute 3.") == {}

@@ -80,6 +80,8 @@ def test_the_question_states_the_problem_and_the_reference_is_not_needed() -> No
         ("x = ((", "expected an equation"),
         ("\\sin x = 0", "expected polynomial equations"),
         ("1/x = 2", "expected polynomial equations"),
+        ("x^2 = \\pi", "expected polynomial equations, got something else: pi, which is no rational number"),
+        ("e x = 1 + x", "expected polynomial equations, got something else: e, which is no rational number"),
         ("x^30 = 1", "expected polynomial equations"),
         ("xy = 1; x = y", "expected one equation in one unknown or a linear system"),
         ("x + y = 1; 2x + 2y = 2", "expected a system with one solution or none"),

@@ -36,6 +36,12 @@ class Mischief:
     def do_memory(self):
         return [0] * 10**12
 
+    def do_digits(self):
+        return int("7" * 3_000_000)
+
+    def do_numeral(self):
+        return str(10**5000)
+
     def do_recursion(self):
         return self.do_recursion()
 

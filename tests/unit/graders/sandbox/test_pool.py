@@ -44,8 +44,10 @@ def test_hang_is_over_budget_in_time_and_harms_no_other(pool: GraderPool, deed: 
     assert verdicts[1].detail == f"not done within {LIMIT_S:g} s"
 
 
-@pytest.mark.parametrize(("deed", "method"), [("memory", "memory"), ("recursion", "recursion")])
-def test_exhausted_memory_or_stack_is_over_budget(pool: GraderPool, deed: str, method: str) -> None:
+@pytest.mark.parametrize(
+    ("deed", "method"), [("memory", "memory"), ("recursion", "recursion"), ("digits", "digits"), ("numeral", "digits")]
+)
+def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, deed: str, method: str) -> None:
     verdicts = pool.grade([(deed, "1"), ("1", "1")])
     assert (verdicts[0].status, verdicts[0].method) == (Status.OVER_BUDGET, method)
     assert verdicts[1].correct
