@@ -14,6 +14,10 @@ from graders.verdict import Verdict
 Item = tuple[str, str, str | None]
 """(completion, reference, question)"""
 
+STARVED_SHARE = 0.6
+"""Of its time limit: a worker that waited for a processor for longer is given that time back."""
+MAX_WAITS = 8
+"""For how many time limits, at most, a worker may wait for a processor before it is given up."""
 MAX_CHUNK_ITEMS = 64
 MAX_CHUNK_CHARS = 1 << 20
 
@@ -85,15 +89,16 @@ class Assignment:
         self.due = self.deadline = due
         self.waited_s = self.worker.waited_s()
 
-    def put_off(self, least_s: float, longest_s: float) -> bool:
-        """Put the deadline off by what the worker has waited since the task began, if that is much.
+    def put_off(self, now: float, limit_s: float) -> bool:
+        """Put the deadline off by what the worker has waited for a processor since the task began, if that is much.
 
-        Returns whether it has waited for more than the longest delay that is granted.
+        Returns whether it has waited for longer than is granted, and has hardly run (note G8).
         """
         waited_s = self.worker.waited_s() - self.waited_s
-        if waited_s >= least_s:
-            self.deadline = self.due + min(waited_s, longest_s)
-        return waited_s > longest_s
+        if waited_s >= STARVED_SHARE * limit_s:
+            self.deadline = self.due + min(waited_s, MAX_WAITS * limit_s)
+        ran_s = now - (self.due - limit_s) - waited_s
+        return waited_s > MAX_WAITS * limit_s and ran_s < (1 - STARVED_SHARE) * limit_s
 
 
 @dataclass(eq=False)

@@ -25,10 +25,6 @@ from graders.sandbox.process import Worker, Zygote
 from graders.sandbox.roster import Roster
 from graders.sandbox.shortage import shortage
 
-STARVED_SHARE = 0.6
-"""Of its time limit: a worker that waited for a processor for longer is given that time back."""
-MAX_WAITS = 8
-"""For how many time limits, at most, a worker may wait for a processor before it is given up."""
 SLACK_S = 0.003
 """Added to every deadline: what a worker may hold results back, and a little scheduling."""
 
@@ -271,7 +267,7 @@ class Dispatcher:
 
     def _expire(self, work: Assignment, now: float) -> None:
         """Kill a worker at its deadline, unless it only waited for others to leave it a processor (note G8)."""
-        is_starved = work.put_off(STARVED_SHARE * self._time_limit_s, MAX_WAITS * self._time_limit_s)
+        is_starved = work.put_off(now, self._time_limit_s)
         if now <= work.deadline:
             self.counts["delays"] += 1
             return

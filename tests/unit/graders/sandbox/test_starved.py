@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,8 +81,27 @@ def test_a_hang_on_a_crowded_machine_still_ends(crowded: GraderPool) -> None:
     begin = time.monotonic()
     verdict = crowded.grade([("1000", "")])[0]
     assert time.monotonic() - begin < 12 * LIMIT_S
-    assert verdict.status in (Status.OVER_BUDGET, Status.ERROR)
-    assert verdict.method in ("deadline", "starved")
+    # with an eighth of a processor it has run for its limit, or nearly, when it is given up
+    assert (verdict.status, verdict.method) in ((Status.OVER_BUDGET, "deadline"), (Status.ERROR, "starved"))
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "elapsed_s", "is_starved", "put_off_s"),
+    [
+        (0.5, 1.0, False, 0.0),  # ran for half its limit
+        (0.7, 1.0, False, 0.7),
+        (9.0, 9.3, True, 8.0),  # in nine limits, it ran for less than two fifths of one
+        (9.0, 9.5, False, 8.0),
+        (7.0, 7.1, False, 7.0),
+    ],
+)
+def test_a_worker_is_starved_if_it_has_waited_long_and_hardly_run(
+    waited_s: float, elapsed_s: float, is_starved: bool, put_off_s: float
+) -> None:
+    worker: Any = SimpleNamespace(waited_s=lambda: 100.0 + waited_s)
+    work = Assignment(None, worker, None, 0, 11.0, 11.0, 100.0)  # type: ignore[arg-type]  # begun at 10.0
+    assert work.put_off(10.0 + elapsed_s, 1.0) is is_starved
+    assert work.deadline == 11.0 + put_off_s
 
 
 def test_an_answer_that_had_no_chance_is_an_error_and_no_reward() -> None:
