@@ -41,7 +41,7 @@ def bounds(values: Sequence[float], within: tuple[float | None, float | None] = 
     """Give an axis's range: a little more than the values', or the given ends; never empty."""
     low = min(values, default=0.0) if within[0] is None else within[0]
     high = max(values, default=1.0) if within[1] is None else within[1]
-    if not high > low:
+    if not high - low > 1e-9 * max(abs(low), abs(high)):  # what is apart by rounding only has no labels to tell it by
         pad = abs(low) * 0.1 or 1.0
         low, high = (low - pad if within[0] is None else low), low + pad
     pad = (high - low) * 0.06

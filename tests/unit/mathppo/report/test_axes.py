@@ -64,3 +64,10 @@ def test_bounds(values, within, expected) -> None:
 def test_bounds_are_never_empty(value: float, within) -> None:
     low, high = bounds([value, value], within)
     assert high > low
+
+
+def test_numbers_apart_by_rounding_only_are_one_number() -> None:
+    low, high = bounds([1.0, 1.0 - 1e-13])
+    assert (low, high) == pytest.approx(bounds([1.0]))
+    marks = ticks(low, high)
+    assert len(set(tick_labels(marks))) == len(marks) > 2
