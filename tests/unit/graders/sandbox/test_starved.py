@@ -101,7 +101,7 @@ def test_a_worker_is_starved_if_it_has_waited_long_and_hardly_run(
     worker: Any = SimpleNamespace(waited_s=lambda: 100.0 + waited_s)
     work = Assignment(None, worker, None, 0, 11.0, 11.0, 100.0)  # type: ignore[arg-type]  # begun at 10.0
     assert work.put_off(10.0 + elapsed_s, 1.0) is is_starved
-    assert work.deadline == 11.0 + put_off_s
+    assert work.deadline == pytest.approx(11.0 + put_off_s)
 
 
 def test_an_answer_that_had_no_chance_is_an_error_and_no_reward() -> None:
