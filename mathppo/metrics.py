@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     meaning: str
 
 
-_LISTS = frozenset({"value_by_position", "advantage_by_position"})
+_LISTS = frozenset({"value_by_position", "advantage_by_position", "behaviour_logratio_by_size"})
 
 TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -54,7 +54,12 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "length_incorrect_mean_tokens": Metric("tokens", "mean length of the completions that are not"),
         "length_p95_tokens": Metric("tokens", "95th percentile of completion length"),
         "behaviour_kl": Metric("nats", "estimate of KL(behaviour || old policy) per token: sampler against learner"),
+        "behaviour_logratio_mean": Metric("nats", "mean |old_logprobs - behaviour_logprobs| of a token"),
         "behaviour_logratio_max": Metric("nats", "largest |old_logprobs - behaviour_logprobs| of any token"),
+        "behaviour_ess_share": Metric(
+            "1",
+            "effective sample size of the tokens under the ratios old / behaviour, not truncated, over their number",
+        ),
         "stale_share": Metric("1", "share of rollouts that an earlier policy than the present one sampled"),
         "importance_weight_mean": Metric("1", "mean truncated importance weight old / behaviour; 1 when engines agree"),
         "importance_weight_capped_share": Metric("1", "share of tokens whose importance weight was truncated"),
@@ -104,6 +109,10 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "tokens_per_s": Metric("tokens/s", "completion tokens sampled over generate_s"),
         "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
         "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),
+        "behaviour_logratio_by_size": Metric(
+            "1",
+            "share of tokens with |old_logprobs - behaviour_logprobs| in each decade: below 1e-7, ..., 10 and above",
+        ),
     }
 )
 
@@ -114,7 +123,7 @@ def check(row: MetricRow) -> None:
     """Refuse a row that the table does not describe.
 
     Args:
-        row: name to number, or to `NUM_POSITIONS` numbers where the name ends in `_by_position`.
+        row: name to number, or to `NUM_POSITIONS` numbers where the name ends in `_by_position` or `_by_size`.
 
     Raises:
         BadInput: a name that is not in the table, a number that is not finite, or a list of the wrong length.

@@ -76,6 +76,8 @@ def metrics_row(iteration: int, lift: float, source: random.Random) -> Iteration
             "other_s": 0.02,
             "tokens_per_s": 9752.0,
             "value_by_position": [accuracy + 0.15 * (i / 9 - 0.3) * (1 - fade) for i in range(NUM_POSITIONS)],
+            "behaviour_ess_share": 1 - abs(source.gauss(2e-4, 1e-4)),
+            "behaviour_logratio_by_size": [0.0, 0.1, 0.3, 0.4, 0.15, 0.05, 0.0, 0.0, 0.0, 0.0],
             "advantage_by_position": [0.05 * math.sin(i / 2) * fade - 0.01 for i in range(NUM_POSITIONS)],
         },
     )

@@ -75,7 +75,10 @@ def of_experience(experience: Experience, old: PolicyView, settings: LearnerSett
     row: dict[str, float | list[float]] = {
         # k3 of samples from the behaviour policy: an estimate of KL(behaviour || old policy).
         "behaviour_kl": kl.exp_excess(log_ratio).mean().item(),
+        "behaviour_logratio_mean": log_ratio.abs().mean().item(),
         "behaviour_logratio_max": log_ratio.abs().max().item() if len(log_ratio) else math.nan,
+        "behaviour_ess_share": _ess_share(log_ratio),
+        "behaviour_logratio_by_size": by_size(log_ratio),
         "stale_share": (experience.batch.policy_step < experience.step).float().mean().item(),
         "entropy": old.entropies[mask].mean().item(),
         "advantage_mean": advantages.mean().item(),
@@ -134,6 +137,19 @@ def by_position(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> list[floa
     for total, count in zip(sums.tolist(), counts.tolist(), strict=True):
         means.append(total / count if count else (means[-1] if means else 0.0))
     return means
+
+
+def by_size(log_ratio: Float[Tensor, " N"]) -> list[float]:
+    """Share of the numbers whose magnitude lies in each decade: below 1e-7, from there to 1e-6, ..., 10 and above."""
+    edges = 10.0 ** torch.arange(-7.0, 2.0, dtype=torch.float64)
+    decade = torch.bucketize(log_ratio.abs().double().cpu(), edges, right=True)
+    return (torch.bincount(decade, minlength=NUM_POSITIONS) / max(1, len(log_ratio))).tolist()
+
+
+def _ess_share(log_ratio: Float[Tensor, " N"]) -> float:
+    """Kish's effective sample size of the ratios, over their number: (sum w)^2 / (N sum w^2)."""
+    weights = (log_ratio.double() - log_ratio.double().amax()).exp() if len(log_ratio) else log_ratio
+    return (weights.sum() ** 2 / (len(weights) * (weights**2).sum())).item() if len(weights) else math.nan
 
 
 def _of_weights(old: PolicyView, batch: Batch, settings: LearnerSettings) -> dict[str, float]:

@@ -16,6 +16,12 @@ ITERATION = Axis("iteration", (0, None), whole=True)
 NUMBERS = Axis("")
 BEFORE_TONE, AFTER_TONE = 5, 1
 
+POSITIONS = tuple((i + 0.5) / NUM_POSITIONS for i in range(NUM_POSITIONS))
+"""Middles of the tenths of a completion."""
+
+DECADES = tuple(i - 7.5 for i in range(NUM_POSITIONS))
+"""Middles of decades, as powers of ten; the outer two are open."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -159,15 +165,14 @@ def pretraining(epochs: Sequence[CriticPretraining]) -> list[Figure]:
     return [Figure("Critic pretraining", "Epochs on cached rollouts before the first policy update.", chart)]
 
 
-def by_position(iterations: Sequence[Iteration], name: str) -> list[Series]:
-    """Average a by-position metric over the first, middle and last tenth of the run."""
+def by_position(iterations: Sequence[Iteration], name: str, x: Sequence[float] = POSITIONS) -> list[Series]:
+    """Average a metric of `NUM_POSITIONS` numbers over the first, middle and last tenth of the run; `x` is theirs."""
     rows = [(r.iteration, y) for r in iterations if isinstance(y := r.metrics.get(name), list)]
     if not rows:
         return []
     size = max(1, len(rows) // 10)
     middle = (len(rows) - size) // 2
     parts = {0: 5, middle: 2, len(rows) - size: 1} if len(rows) >= 3 else {len(rows) - size: 1}
-    x = [(i + 0.5) / NUM_POSITIONS for i in range(NUM_POSITIONS)]
     series = []
     for start, tone in parts.items():
         run = rows[start : start + size]

@@ -10,6 +10,7 @@ from mathppo.evaluate.metrics import Group, Mode
 from mathppo.report.axes import duration, percent
 from mathppo.report.charts import Axis, Series, line_chart, rows_chart, share_bar, stacked_chart
 from mathppo.report.figures import (
+    DECADES,
     ITERATION,
     Figure,
     MetricChart,
@@ -91,8 +92,9 @@ MOVED = (
     ),
     MetricChart(
         "Importance weights",
-        "Learner over sampler, truncated: 1 where both engines agree.",
-        (("importance_weight_mean", "mean", 1),),
+        "Learner over sampler: 1 where both engines agree. The mean is of truncated weights; the effective sample "
+        "size, as a share of the tokens, of those that are not.",
+        (("importance_weight_mean", "mean", 1), ("behaviour_ess_share", "effective sample size", 2)),
     ),
     MetricChart(
         "Learning rates",
@@ -185,7 +187,16 @@ def critic(run: RunRecord) -> Section:
 def updates(run: RunRecord) -> Section:
     """Draw how far each update went."""
     note = "metrics.jsonl holds no update statistics"
-    return Section("updates", "How the policy moved", drawn(run, MOVED), note=note)
+    figures = drawn(run, MOVED)
+    if lines := by_position(run.iterations, "behaviour_logratio_by_size", DECADES):
+        title = "Sampler against learner"
+        caption = (
+            "Share of tokens by the gap between their log-probabilities in the engine that sampled and in the learner. "
+            "Engines in float32 lie left of -3; what is right of -1 the importance weights have to mend."
+        )
+        axis = Axis("gap in nats, as a power of ten")
+        figures.append(Figure(title, caption, line_chart(lines, axis, SHARES, title=title)))
+    return Section("updates", "How the policy moved", figures, note=note)
 
 
 def time_split(run: RunRecord) -> Section:

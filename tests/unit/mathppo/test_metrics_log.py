@@ -26,7 +26,7 @@ def test_every_metric_has_a_unit_and_a_meaning() -> None:
 
 
 def test_a_row_of_everything_passes() -> None:
-    check({n: [0.5] * NUM_POSITIONS if n.endswith("_by_position") else 0.5 for n in TRAINING_METRICS})
+    check({n: [0.5] * NUM_POSITIONS if n.endswith(("_by_position", "_by_size")) else 0.5 for n in TRAINING_METRICS})
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,9 @@ def test_an_experience_is_summed_up_over_its_trained_tokens() -> None:
     advantages = picked(experience, "raw_advantages")
     expected = {
         "behaviour_kl": oracles.mean([math.exp(x) - 1 - x for x in log_ratios]),
+        "behaviour_logratio_mean": oracles.mean([abs(x) for x in log_ratios]),
         "behaviour_logratio_max": max(map(abs, log_ratios)),
+        "behaviour_ess_share": sum(ratios) ** 2 / (len(ratios) * sum(x * x for x in ratios)),
         "importance_weight_mean": oracles.mean([min(x, 1.5) for x in ratios]),
         "importance_weight_capped_share": oracles.mean([float(x > 1.5) for x in ratios]),
         "entropy": oracles.mean(picked(experience, "entropies")),
@@ -82,8 +84,16 @@ def test_an_experience_is_summed_up_over_its_trained_tokens() -> None:
         "explained_variance_target": oracles.explained_variance(values, returns),
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected, rel=1e-4, abs=1e-6)
-    assert row.keys() == expected.keys() | {"advantage_by_position", "value_by_position"}
+    lists = {"advantage_by_position", "value_by_position", "behaviour_logratio_by_size"}
+    assert row.keys() == expected.keys() | lists
     check(row)
+
+
+def test_gaps_are_counted_by_their_decade() -> None:
+    gaps = torch.tensor([0.0, 5e-8, 2e-7, -2e-7, 0.05, -0.5, 3.0, 40.0], dtype=torch.float64)
+    shares = diagnostics.by_size(gaps)
+    assert [round(8 * share) for share in shares] == [2, 2, 0, 0, 0, 0, 1, 1, 1, 1]
+    assert sum(shares) == pytest.approx(1.0)
 
 
 def test_capped_weights_are_counted_as_they_were_made() -> None:

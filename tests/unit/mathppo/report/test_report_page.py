@@ -60,6 +60,7 @@ def test_a_whole_run_fills_every_section(run: Path) -> None:
     assert "Not everything could be read" not in page.text
     for title in ("Learning curves", "By level", "Verdicts", "Completion length", "KL divergence", "Clipped tokens",
                   "Explained variance", "Entropy", "Gradient norms", "Value by position", "Advantage by position",
+                  "Sampler against learner",
                   "Where the time went", "60 of 60 recorded rollouts"):  # fmt: skip
         assert title in page.text, title
     assert page.tags.count("details") == 60 + 3 + 2, "rollouts, files of the run, regressions"
