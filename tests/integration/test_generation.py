@@ -192,6 +192,7 @@ def test_bfloat16_models_sample() -> None:
     assert all(max(r.behaviour_logprobs) <= 0 for r in rollouts.values())
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_gpu_samples_what_the_cpu_samples(name: str) -> None:

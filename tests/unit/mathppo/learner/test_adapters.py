@@ -16,6 +16,8 @@ from mathppo.learner import adapters, checkpoint, models
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner
 
+pytestmark = pytest.mark.gpu
+
 needs_peft = pytest.mark.skipif(not importlib.util.find_spec("peft"), reason="needs the package peft")
 
 LORA = {"lora_rank": 4, "lr": 1e-2, "critic_lr": 1e-2}

@@ -12,6 +12,8 @@ from mathppo.learner import models
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner, start_critic
 
+pytestmark = pytest.mark.gpu
+
 
 class NoTokenizer:
     def save_pretrained(self, save_directory: object, /) -> None:
@@ -102,7 +104,7 @@ def test_a_critic_starts_from_a_checkpoint_a_critic_or_another_policy(tmp_path: 
     learner.save(tmp_path / "1", NoTokenizer())
     for folder in (tmp_path / "1", tmp_path / "1" / "critic"):
         critic = start_critic(learner.policy, tiny_learner(critic_from=str(folder)).settings)
-        assert torch.equal(models.head_of(critic).weight, models.head_of(learner.models["critic"]).weight)
+        assert torch.equal(models.head_of(critic).weight.cpu(), models.head_of(learner.models["critic"]).weight.cpu())
         other = Learner(learner.policy, critic, None, learner.settings, temperature=1.0)
         assert torch.equal(other.experience(batch).values, values)
     fresh = models.open_critic(tmp_path / "1" / "policy", num_layers=1)

@@ -13,6 +13,8 @@ from mathppo.learner import compute, forward, models
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import start_critic
 
+pytestmark = pytest.mark.gpu
+
 Gradients = dict[str, torch.Tensor]
 
 

@@ -16,6 +16,8 @@ from mathppo.learner import forward
 from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
 
+pytestmark = pytest.mark.gpu
+
 ALGORITHMS = ("ppo", "rloo", "grpo", "reinforce++")
 
 
@@ -120,9 +122,10 @@ def test_weights_that_changed_since_the_old_logprobs_are_found_out() -> None:
 
 def test_logprobs_come_from_the_position_before_and_at_the_temperature() -> None:
     learner, item = tiny_learner(temperature=0.7), scored_rollout(prompt_ids=[1, 4, 5], completion_ids=[6, 7, 2])
-    padded = widen(collate([item], pad_id=0), left=3, right=2)
+    device = learner.passes.device
+    padded = widen(collate([item], pad_id=0), left=3, right=2).to(device)
     found, entropies = forward.completion_logprobs(learner.policy, padded, temperature=0.7)
-    logits = learner.policy(input_ids=torch.tensor([[1, 4, 5, 6, 7, 2]])).logits[0].double().tolist()
+    logits = learner.policy(input_ids=torch.tensor([[1, 4, 5, 6, 7, 2]], device=device)).logits[0].double().tolist()
     for step, token in enumerate([6, 7, 2]):
         assert found[0, step].item() == pytest.approx(oracles.logprob(logits[2 + step], token, 0.7), abs=1e-5)
         assert entropies[0, step].item() == pytest.approx(oracles.entropy(logits[2 + step], 0.7), abs=1e-5)
@@ -130,11 +133,11 @@ def test_logprobs_come_from_the_position_before_and_at_the_temperature() -> None
 
 def test_values_are_of_the_state_before_the_token_and_the_last_is_of_the_whole_completion() -> None:
     learner, item = tiny_learner(), scored_rollout(prompt_ids=[1, 4], completion_ids=[6, 7, 8], truncated=True)
-    critic = learner.critic
+    critic, device = learner.critic, learner.passes.device
     assert critic is not None
-    values, final = forward.completion_values(critic, widen(collate([item], pad_id=0), left=2, right=3))
+    values, final = forward.completion_values(critic, widen(collate([item], pad_id=0), left=2, right=3).to(device))
     for length in range(4):
-        prefix = torch.tensor([[1, 4, 6, 7, 8][: 2 + length]])
+        prefix = torch.tensor([[1, 4, 6, 7, 8][: 2 + length]], device=device)
         expected = critic(input_ids=prefix).logits[0, -1, 0].item()
         assert (final[0] if length == 3 else values[0, length]).item() == pytest.approx(expected, abs=1e-5)
 

@@ -22,6 +22,8 @@ from mathppo.learner.opening import start_critic
 from mathppo.learner.passes import Passes
 from mathppo.learner.sharding import Ranks
 
+pytestmark = pytest.mark.gpu
+
 PACKED = Compute(packs=True)
 TAKES_POSITIONS = [name for name in tiny_lms.BUILDERS if name != "bloom"]
 

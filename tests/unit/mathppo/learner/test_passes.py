@@ -13,6 +13,8 @@ from mathppo.config import LearnerSettings
 from mathppo.learner.passes import Passes, choose_device, without_loss
 from mathppo.learner.sharding import Ranks
 
+pytestmark = pytest.mark.gpu
+
 LENGTHS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=12)
 
 

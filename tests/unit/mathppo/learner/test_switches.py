@@ -14,6 +14,8 @@ from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner
 
+pytestmark = pytest.mark.gpu
+
 
 class NoTokenizer:
     def save_pretrained(self, save_directory: object, /) -> None:

@@ -18,6 +18,8 @@ from mathppo.learner import models, objective
 from mathppo.learner.learner import Learner
 from mathppo.learner.opening import load_learner, load_reference, start_critic
 
+pytestmark = pytest.mark.gpu
+
 
 class NoTokenizer:
     def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> None:
