@@ -17,7 +17,8 @@ class LearnerSettings(Settings, frozen=True):
         Literal["ppo", "rloo", "grpo", "reinforce++"], doc("advantage estimator; the last three have no critic")
     ] = "ppo"
     truncation: Annotated[
-        Literal["terminal", "bootstrap", "mask", "penalty"], doc("what the end of the token budget means")
+        Literal["terminal", "bootstrap", "mask", "penalty"],
+        doc("what the end of the token budget means; measured: mask and bootstrap teach to overrun, terminal does not"),
     ] = "terminal"
     gamma: Annotated[float, doc("discount; 1 = the episode's reward counts fully at each token", ge=0, le=1)] = 1.0
     lam: Annotated[float, doc("GAE lambda of the policy's advantages", ge=0, le=1)] = 1.0

@@ -6,7 +6,7 @@ learns to overrun shows as a truncated share that grows, or falls less than anot
 `mask` is the one to watch: it takes nothing for overrunning; `bootstrap` leaves it to the critic.
 
 Killed and started again, it goes on where it was; a run that is finished is not repeated. Steps decide the results, not
-seconds: load and threads change nothing but the time, about 12 minutes on two cores.
+seconds: load changes nothing but the time, about 20 minutes of one core's.
 
 Touches: argv, stdout, the folder that is given, the figure.
 """
@@ -61,7 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where the runs are kept")
     parser.add_argument("--budget", type=int, default=20, help="tokens; 67 %% of right derivations need no more [20]")
-    parser.add_argument("--iterations", type=int, default=80, help="[80]")
+    parser.add_argument("--iterations", type=int, default=60, help="[60]")
     parser.add_argument("--seeds", type=int, default=3, help="[3]")
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=POLICIES, help="[all]")
     parser.add_argument("--figure", type=Path, help="write the curves to this .png or .svg file")
