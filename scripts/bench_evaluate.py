@@ -2,30 +2,40 @@
 
 `log` grades and summarises 100,000 recorded samples and fails past 60 s or 1 GiB. `nulls` compares equal policies and
 fails where they are told apart more or less often than 5 % plus or minus 1 point. `coverage` fails where 95 % intervals
-cover the truth less than 93 % or more than 97 % of the time.
+cover the truth less than 93 % or more than 97 % of the time. `overhead` (with --model) evaluates GSM8K, or what
+--benchmark names, with the embedded engine, and fails where that takes more than 5 % longer than the same engine takes
+to generate for the same prompts in one call; raw generation and the whole command take turns, each in its own process.
 
-Touches: argv, standard output, a temporary folder.
+Touches: argv, standard output, a temporary folder, processes of its own.
 """
 
 import argparse
 import random
 import resource
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from graders import GraderPool
 from mathppo.append_log import AppendLog, read_log
-from mathppo.config import GraderSettings
+from mathppo.config import Config, GraderSettings, load_config
+from mathppo.evaluate.benchmarks import find_card, load_benchmark
 from mathppo.evaluate.metrics import Evaluation
 from mathppo.evaluate.paired import difference_interval, mcnemar_p, sign_flip_p
 from mathppo.evaluate.samples import SAMPLES, Sample
 from mathppo.evaluate.statistics import accuracy_interval
+from mathppo.generator.base import Request
+from mathppo.generator.hf import HFGenerator
 from mathppo.pipeline.benchmark import tally
 from mathppo.pipeline.grading import grade_samples
+from mathppo.pipeline.stages import sampling_of
+from mathppo.prompts import encode_prompt
 from mathppo.records import FinishReason, Problem
 
 MAX_S, MAX_BYTES = 60.0, 1 << 30
@@ -34,12 +44,20 @@ STEPS = ("We add the two numbers and get {}.", "Then we halve it, which gives {}
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["log", "nulls", "coverage"], help="log, nulls, coverage")
+    parser.add_argument("what", nargs="*", default=["log", "nulls", "coverage"], help="log, nulls, coverage, overhead")
     parser.add_argument("--problems", type=int, default=5_000)
     parser.add_argument("--samples", type=int, default=20, help="of each problem")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=2_000)
+    parser.add_argument("--model", type=Path, help="overhead: Hugging Face folder")
+    parser.add_argument("--benchmark", default="gsm8k", help="overhead: card")
+    parser.add_argument("--benchmark-dir", type=Path, help="overhead: where the card's file lies; the hub otherwise")
+    parser.add_argument("--limit", type=int, default=0, help="overhead: first problems only")
+    parser.add_argument("--rounds", type=int, default=1, help="overhead: times that each side runs")
+    parser.add_argument("--set", action="append", default=[], help="overhead: a setting, generator.max_new_tokens=256")
     options = parser.parse_args()
+    if options.what == ["raw"]:
+        return raw_generation(options)
     passed = True
     if "log" in options.what:
         passed &= bench_log(options.problems, options.samples, options.workers)
@@ -47,6 +65,8 @@ def main() -> int:
         passed &= bench_nulls(options.repeats)
     if "coverage" in options.what:
         passed &= bench_coverage(options.repeats)
+    if "overhead" in options.what:
+        passed &= bench_overhead(options)
     return 0 if passed else 1
 
 
@@ -136,6 +156,60 @@ def bench_coverage(repeats: int) -> bool:
             passed &= 0.93 <= count / repeats <= 0.97
             print(f"coverage: {name}, {num_problems} problems x {num_samples}, mean {truth:.2f}: {count / repeats:.1%}")
     return passed
+
+
+def overhead_config(options: argparse.Namespace) -> Config:
+    parts = (setting.partition("=") for setting in ("problems.template=chat_boxed", *options.set))
+    return load_config(None, [(key, value) for key, _, value in parts])
+
+
+def raw_generation(options: argparse.Namespace) -> int:
+    """Generate for all prompts in one call, and print the seconds of that alone, the completions and their tokens."""
+    config = overhead_config(options)
+    if config.run.num_threads:
+        torch.set_num_threads(config.run.num_threads)
+    problems = load_benchmark(find_card(options.benchmark), options.benchmark_dir).problems
+    problems = problems[: options.limit or None]
+    with HFGenerator.from_pretrained(options.model, max_batch_size=config.generator.max_batch_size) as engine:
+        sampling = sampling_of(config, engine.tokenizer, temperature=0.0)
+        requests = [
+            Request(problem_id=p.id, sample_index=0, seed=0, prompt_ids=tuple(
+                encode_prompt(p, engine.tokenizer, template=config.problems.template)))
+            for p in problems
+        ]  # fmt: skip
+        started = time.monotonic()
+        lengths = [len(rollout.completion_ids) for rollout in engine.generate(requests, sampling)]
+        print(time.monotonic() - started, len(lengths), sum(lengths))
+    return 0
+
+
+def bench_overhead(options: argparse.Namespace) -> bool:
+    """Let raw generation and the whole of `mathppo evaluate` take turns."""
+    if options.model is None:
+        raise SystemExit("overhead: expected --model FOLDER, for instance what `mathppo import-gguf` wrote")
+    where = [f"--limit={options.limit}", *([f"--benchmark-dir={options.benchmark_dir}"] * bool(options.benchmark_dir))]
+    raw_s, command_s = [], []
+    for _ in range(options.rounds):
+        raw = [sys.executable, __file__, "raw", f"--model={options.model}", f"--benchmark={options.benchmark}", *where]
+        raw += [f"--set={setting}" for setting in options.set]
+        seconds, count, tokens = subprocess.run(raw, check=True, capture_output=True, text=True).stdout.split()
+        raw_s.append(float(seconds))
+        with tempfile.TemporaryDirectory() as out:
+            command = [sys.executable, "-m", "mathppo.cli", "evaluate", str(options.model), f"--out={out}", *where]
+            command += [f"--benchmarks={options.benchmark}", "--problems.template=chat_boxed"]
+            command += [f"--{setting}" for setting in options.set]
+            started = time.monotonic()
+            subprocess.run(command, check=True, capture_output=True)
+            command_s.append(time.monotonic() - started)
+            logged = sum(sample.num_tokens for sample in read_log(Path(out) / "samples.jsonl", SAMPLES))
+        print(
+            f"overhead: {count} completions, raw generation {raw_s[-1]:.1f} s ({tokens} tokens), evaluate "
+            f"{command_s[-1]:.1f} s ({logged} tokens), {command_s[-1] / raw_s[-1] - 1:+.1%}",
+            flush=True,
+        )
+    ratio = statistics.median(command_s) / statistics.median(raw_s)
+    print(f"overhead: evaluate takes {ratio - 1:+.1%} (medians of {options.rounds}); the bar is +5 %")
+    return ratio <= 1.05
 
 
 def holds(bounds: tuple[float, float], value: float) -> bool:

@@ -16,7 +16,7 @@ from mathppo.evaluate.result import Result
 from mathppo.evaluate.samples import GradedSample, Sample
 from mathppo.records import Problem
 
-FEW_SHOT = {"few_shot": 4}
+FEW_SHOT = {"few_shot": 4, "few_shot_short": 3}
 """Worked questions before the question, by template."""
 METRIC = "exact_match"
 FILTER = "none"
@@ -76,13 +76,11 @@ def lm_eval_samples(
         graded: their verdicts, in the samples' order.
         prompts: prompt texts by problem id.
     """
-    found: dict[str, list[tuple[Sample, GradedSample]]] = {problem.id: [] for problem in problems}
-    for pair in zip(samples, graded, strict=True):
-        found[pair[0].problem_id].append(pair)
+    found = _by_problem(problems, samples, graded)
     options = {"temperature": result.temperature, "max_gen_toks": result.max_new_tokens, "until": []}
     lines = []
     for number, problem in enumerate(problems):
-        pairs = sorted(found[problem.id], key=lambda pair: pair[0].sample_index)
+        pairs = found[problem.id]
         doc = {"id": problem.id, "question": problem.question, "answer": problem.reference}
         prompt = prompts.get(problem.id, problem.question)
         lines.append(
@@ -111,7 +109,7 @@ def lighteval_results(results: Sequence[Result], *, when_s: float) -> dict[str, 
         results: of one policy.
         when_s: seconds since 1970.
     """
-    tasks = {f"{task}|{FEW_SHOT.get(r.template, 0)}": r for task, r in task_names(results).items()}
+    tasks = lighteval_tasks(results)
     first = results[0]
     rows = {
         task: {"extractive_match": _mean(result), "extractive_match_stderr": standard_error(result)}
@@ -145,6 +143,54 @@ def lighteval_results(results: Sequence[Result], *, when_s: float) -> dict[str, 
     }
 
 
+def lighteval_details(
+    task: str,
+    result: Result,
+    problems: Sequence[Problem],
+    samples: Sequence[Sample],
+    graded: Sequence[GradedSample],
+    prompts: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Give the rows of `details_<task>_<time>.parquet`, one a problem with all its samples.
+
+    The columns are those of lighteval's source, `doc`, `model_response` and `metric`; its pages write them between
+    double underscores. Token ids are not logged, and stay empty.
+
+    Args:
+        task: as in the result file, `gsm8k|0`.
+        result: of the set.
+        problems: in the set's order.
+        samples: of the result, in any order.
+        graded: their verdicts, in the samples' order.
+        prompts: prompt texts by problem id.
+    """
+    rows, found = [], _by_problem(problems, samples, graded)
+    for problem in problems:
+        pairs = found[problem.id]
+        rows.append(
+            {
+                "doc": {
+                    **{"query": prompts.get(problem.id, problem.question), "choices": [problem.reference]},
+                    **{"gold_index": [0], "instruction": result.system, "task_name": task, "id": problem.id},
+                    **{"original_query": problem.question, "num_samples": len(pairs)},
+                    **{"generation_size": result.max_new_tokens, "stop_sequences": []},
+                },
+                "model_response": {
+                    "input": prompts.get(problem.id, problem.question),
+                    "text": [sample.completion for sample, _ in pairs],
+                    **{"input_tokens": [], "output_tokens": [], "truncated_tokens_count": 0, "padded_tokens_count": 0},
+                },
+                "metric": {"extractive_match": sum(graded.verdict.correct for _, graded in pairs) / len(pairs)},
+            }
+        )
+    return rows
+
+
+def lighteval_tasks(results: Sequence[Result]) -> dict[str, Result]:
+    """Name each result as lighteval does, with the number of worked questions before the question."""
+    return {f"{task}|{FEW_SHOT.get(r.template, 0)}": r for task, r in task_names(results).items()}
+
+
 def task_names(results: Sequence[Result]) -> dict[str, Result]:
     """Name each result by its set, and by prompt and mode too where a set has several."""
     sets = [result.benchmark for result in results]
@@ -163,6 +209,16 @@ def standard_error(result: Result) -> float:
         return 0.0
     mean = math.fsum(shares) / len(shares)
     return math.sqrt(math.fsum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares))
+
+
+def _by_problem(
+    problems: Sequence[Problem], samples: Sequence[Sample], graded: Sequence[GradedSample]
+) -> dict[str, list[tuple[Sample, GradedSample]]]:
+    """Give each problem's samples with their verdicts, in order of problem and index."""
+    found: dict[str, list[tuple[Sample, GradedSample]]] = {problem.id: [] for problem in problems}
+    for pair in sorted(zip(samples, graded, strict=True), key=lambda pair: pair[0].sample_index):
+        found[pair[0].problem_id].append(pair)
+    return found
 
 
 def _shares(result: Result) -> list[float]:

@@ -3,7 +3,8 @@
 Touches: the folder to write into, through the store.
 """
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -13,12 +14,22 @@ import msgspec
 
 from mathppo import store
 from mathppo.config import GraderSettings
-from mathppo.evaluate.export import lighteval_results, lm_eval_results, lm_eval_samples, sanitised, task_names
+from mathppo.evaluate.export import (
+    lighteval_details,
+    lighteval_results,
+    lighteval_tasks,
+    lm_eval_results,
+    lm_eval_samples,
+    sanitised,
+    task_names,
+)
 from mathppo.evaluate.result import Result
+from mathppo.evaluate.samples import GradedSample, Sample
 from mathppo.pipeline.grading import grade_samples, open_grader
 from mathppo.pipeline.rescore import samples_of
 from mathppo.pipeline.result_files import problems_folder, prompts_file, read_results
 from mathppo.pipeline.run_directory import versions
+from mathppo.records import Problem
 
 Format = Literal["lm-eval", "lighteval"]
 
@@ -26,7 +37,7 @@ Format = Literal["lm-eval", "lighteval"]
 def export(folder: Path, format: Format, out: Path, grader: GraderSettings, *, when_s: float) -> list[Path]:
     """Write what evaluate left in `folder` in another harness's format; give the files.
 
-    Verdicts are taken from the folder's log; lm-eval gets its sample files too.
+    Verdicts are taken from the folder's log. Samples are written too: JSON lines for lm-eval, Parquet for lighteval.
 
     Args:
         folder: what `evaluate --benchmarks` wrote.
@@ -44,12 +55,17 @@ def export(folder: Path, format: Format, out: Path, grader: GraderSettings, *, w
         if format == "lighteval":
             path = out / "results" / sanitised(model) / f"results_{time}.json"
             written.append(_write(path, lighteval_results(results, when_s=when_s)))
+            for task, result in lighteval_tasks(results).items():
+                path = out / "details" / sanitised(model) / time / f"details_{task}_{time}.parquet"
+                store.write_file(path, _parquet(lighteval_details(task, result, *_samples(folder, result, grader))))
+                written.append(path)
             continue
         home = out / sanitised(model)
         content = lm_eval_results(results, when_s=when_s, version=versions()["mathppo"])
         written.append(_write(home / f"results_{time}.json", content))
         for task, result in task_names(results).items():
-            lines = b"".join(msgspec.json.encode(line) + b"\n" for line in _samples(folder, result, grader))
+            rows = lm_eval_samples(result, *_samples(folder, result, grader))
+            lines = b"".join(msgspec.json.encode(line) + b"\n" for line in rows)
             store.write_file(home / f"samples_{task}_{time}.jsonl", lines)
             written.append(home / f"samples_{task}_{time}.jsonl")
     return written
@@ -61,7 +77,10 @@ def _by_policy(results: Sequence[Result]) -> Iterator[tuple[str, list[Result]]]:
         yield model, list(group)
 
 
-def _samples(folder: Path, result: Result, grader: GraderSettings) -> list[dict[str, object]]:
+def _samples(
+    folder: Path, result: Result, grader: GraderSettings
+) -> tuple[list[Problem], list[Sample], list[GradedSample], Mapping[str, str]]:
+    """Read a result's problems, samples, verdicts and prompts."""
     problems = store.read_artefact(problems_folder(folder, result.benchmark, result.golds), store.PROBLEMS)
     (samples,) = samples_of(folder, [result])
     settings = msgspec.structs.replace(grader, name=result.grader)
@@ -70,7 +89,15 @@ def _samples(folder: Path, result: Result, grader: GraderSettings) -> list[dict[
             pool, settings, samples, {p.id: p for p in problems}, folder / "verdicts.jsonl", template=result.template
         )
     prompts = msgspec.json.decode(prompts_file(folder, result).read_bytes(), type=dict[str, str])
-    return lm_eval_samples(result, problems, samples, graded, prompts)
+    return problems, samples, graded, prompts
+
+
+def _parquet(rows: Sequence[dict[str, object]]) -> bytes:
+    from datasets import Dataset  # slow to import, and needed for this alone
+
+    content = io.BytesIO()
+    Dataset.from_list(list(rows)).to_parquet(content)
+    return content.getvalue()
 
 
 def _write(path: Path, content: dict[str, object]) -> Path:

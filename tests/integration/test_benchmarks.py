@@ -12,6 +12,7 @@ from typing import Any
 
 import openai_server
 import pytest
+from datasets import Dataset
 from tiny_runs import tiny_config
 
 from graders import GraderPool
@@ -322,6 +323,14 @@ def test_export_writes_what_other_harnesses_write(
     lines = [json.loads(line) for line in samples.read_text().splitlines()]
     assert len(lines) == 40
     assert lines[0]["arguments"]["gen_args_0"]["arg_0"].startswith("<bos>Solve for x: ")
+    (details,) = (tmp_path / "lighteval" / "details").glob("*/*/details_linear-first40|0_*.parquet")
+    rows = Dataset.from_parquet(str(details), cache_dir=str(tmp_path / "cache")).to_list()
+    assert [set(row) for row in rows] == [{"doc", "model_response", "metric"}] * 40
+    assert [row["model_response"]["text"] for row in rows] == [line["resps"][0] for line in lines]
+    assert [row["metric"]["extractive_match"] for row in rows] == [line["exact_match"] for line in lines]
+    first = rows[0]["doc"]
+    assert (first["task_name"], first["num_samples"], first["gold_index"]) == ("linear-first40|0", 2, [0])
+    assert first["query"] == rows[0]["model_response"]["input"] == lines[0]["arguments"]["gen_args_0"]["arg_0"]
     (results,) = (tmp_path / "lm-eval").rglob("results_*.json")
     mean = sum(line["exact_match"] for line in lines) / 40
     assert json.loads(results.read_text())["results"]["linear-first40"]["exact_match,none"] == pytest.approx(mean)
