@@ -53,7 +53,9 @@ class LearnerSettings(Settings, frozen=True):
         Literal["k1", "k2", "k3"],
         doc("KL estimator; k1 for the reward only: in the loss its gradient is 0 in the mean"),
     ] = "k3"
-    kl_coef: Annotated[float, doc("weight of the reference KL, 0 = measured only; the first where kl_target is set", ge=0)] = 0.0
+    kl_coef: Annotated[
+        float, doc("weight of the reference KL, 0 = measured only; the first where kl_target is set", ge=0)
+    ] = 0.0
     kl_target: Annotated[
         Annotated[float, Meta(gt=0)] | None, doc("kl_coef follows the reference KL to it, nats a token; none = fixed")
     ] = None
