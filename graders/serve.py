@@ -194,7 +194,16 @@ class Service:
     def _metrics(self, counts: dict[str, int]) -> str:
         lines = ["# TYPE graders_verdicts_total counter"]
         lines += [f'graders_verdicts_total{{status="{s.value}"}} {counts.get(s.value, 0)}' for s in Status]
-        for name in ("forks", "kills", "delays", "crashes", "violations", "canaries", "zygote_restarts"):
+        for name in (
+            "forks",
+            "kills",
+            "delays",
+            "crashes",
+            "violations",
+            "canaries",
+            "late_imports",
+            "zygote_restarts",
+        ):
             lines += [f"# TYPE graders_{name}_total counter", f"graders_{name}_total {counts.get(name, 0)}"]
         lines.append("# TYPE graders_requests_total counter")
         lines += [

@@ -14,7 +14,8 @@ from typing import Literal, cast
 
 import msgspec
 
-from graders.grader import Grader, resolve
+from graders.grader import Grader, is_shipped, resolve
+from graders.sandbox.declared import declared
 from graders.sandbox.pool import GraderPool
 from graders.verdict import Status, Verdict
 
@@ -117,7 +118,8 @@ def conform(spec: str, labelled: Sequence[Labelled] = ()) -> Conformance:
         GraderError: it cannot be loaded or started at all.
     """
     grader = resolve(spec)
-    known = [Labelled(c, r, Status(s)) for c, r, s in getattr(grader, "examples", ())]
+    examples = declared(grader, trusted=is_shipped(spec)).examples
+    known = [Labelled(example.completion, example.reference, Status(example.status)) for example in examples]
     with GraderPool(spec, num_workers=2, time_limit_s=TIME_LIMIT_S) as pool:
         verdicts = pool.grade([(row.completion, row.reference, row.question) for row in labelled])
         checks = [

@@ -45,8 +45,8 @@ class Roster:
         self._by_token: dict[int, tuple[Crew, Worker]] = {}
         self._tokens = itertools.count()
         self._bad_births = 0
-        self._reason = ""
-        """Why the last bad birth went bad, where that is known."""
+        self._reason = "run graders doctor"
+        """Why the last bad birth went bad and what to do about it, where that is known."""
         self._first_fresh = 0
         """Token of the first worker that knows every module that the zygote was taught."""
         self.selector = selectors.DefaultSelector()
@@ -200,8 +200,6 @@ class Roster:
     def _count_bad_birth(self, hope: str) -> None:
         self._bad_births += 1
         if self._bad_births >= MAX_BAD_BIRTHS:
-            reason = f" ({self._reason})" if self._reason else ""
             raise SandboxUnavailable(
-                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died{reason}; "
-                "run graders doctor"
+                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died: {self._reason}"
             )

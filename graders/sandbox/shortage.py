@@ -18,4 +18,5 @@ def shortage(error: OSError) -> str:
     """Give what the system said, of which file if any, and the remedy."""
     said = os.strerror(error.errno) if error.errno else str(error)
     where = f": {error.filename}" if error.filename else ""
-    return f"{said}{where}; {_REMEDIES.get(error.errno or 0, 'run graders doctor')}"
+    remedy = "check that it is there and may be used" if error.filename else "run graders doctor"
+    return f"{said}{where}; {_REMEDIES.get(error.errno or 0, remedy)}"

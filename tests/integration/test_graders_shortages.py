@@ -66,5 +66,5 @@ def test_no_directory_is_needed_for_temporary_files(monkeypatch: pytest.MonkeyPa
 
 def test_other_troubles_name_the_file() -> None:
     absent = FileNotFoundError(errno.ENOENT, "said by the system", "/no/such/file")
-    assert shortage(absent) == "No such file or directory: /no/such/file; run graders doctor"
+    assert shortage(absent) == "No such file or directory: /no/such/file; check that it is there and may be used"
     assert shortage(OSError("odd")) == "odd; run graders doctor"

@@ -155,6 +155,38 @@ def test_command(graders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "expected completion or response, reference or gold, and status or label" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("attribute", "message"),
+    [
+        ("examples = None", "expected examples as a sequence of"),
+        ("examples = [('7', '7')]", "not enough values to unpack"),
+        ("examples = [('7', '7', 'right')]", "'right' is not a valid Status"),
+        ("examples = property(lambda self: 1 / 0)", "attribute examples"),
+        ("answers_per_process = 'all'", "expected answers_per_process from 0"),
+        ("name = 3", "expected an object with a name"),
+        ("__init__ = lambda self: exit(0)", "expected it to load, got SystemExit"),
+    ],
+)
+def test_what_cannot_even_start_is_bad_usage_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], attribute: str, message: str
+) -> None:
+    (tmp_path / "odd.py").write_text(textwrap.dedent(GRADERS) + f"\nclass Odd(Good):\n    {attribute}\n")
+    assert cli.main(["conformance", f"{tmp_path}/odd.py:Odd"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("graders conformance: ")
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_an_async_method_is_named(tmp_path: Path) -> None:
+    (tmp_path / "waiting.py").write_text(
+        textwrap.dedent(GRADERS) + "\nclass Waiting(Good):\n    async def grade(self, c, r, *, question=None): ...\n"
+    )
+    found = conform(f"{tmp_path}/waiting.py:Waiting")
+    assert "expected a plain method grade, got an async one" in render(found)
+    assert not found.passed
+
+
 @pytest.mark.parametrize("spec", ["exact", "numeric", "choice", "equation"])
 def test_shipped_graders_conform(spec: str) -> None:
     assert [check for check in conform(spec).checks if check.outcome == "fail"] == []
