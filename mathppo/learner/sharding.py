@@ -158,8 +158,12 @@ def join(kind: str = "") -> Iterator[Ranks]:
             yield Ranks(rank, size, mesh, distributed.new_group(backend="gloo", timeout=PATIENCE))
         # Leave together: a rank that takes its connections down while another still works can abort either.
         distributed.barrier()
+        distributed.destroy_process_group()
     except BaseException as error:
-        if not _fails_first(store):
+        is_first = _fails_first(store)
+        if kind == "cpu":  # NCCL would wait for the others first; its connections end with the process
+            distributed.destroy_process_group()
+        if not is_first:
             raise SystemExit(1) from error
         if isinstance(error, distributed.DistError) or (type(error) is RuntimeError and LOST.search(str(error))):
             raise StageFailed(
@@ -168,8 +172,7 @@ def join(kind: str = "") -> Iterator[Ranks]:
             ) from error
         raise
     finally:
-        distributed.destroy_process_group()
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _fails_first(store: Any) -> bool:

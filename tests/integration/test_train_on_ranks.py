@@ -1,6 +1,7 @@
 """The whole job on two processes: the run of one, and that no process goes on or waits without the other."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -23,8 +24,11 @@ from mathppo.progress import SILENT
 MOVING = (("reward.kind", "random"), ("learner.lr", "1e-3"), ("learner.kl_place", "loss"), ("learner.kl_coef", "0.1"))
 """Rewards that a policy without skill gets too, and steps large enough to be seen in what it samples."""
 
-OF_ONE_KIND = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s", "refresh_s", "probe_gap_max")
-"""Metrics that are times, or of engines with weights of their own, which several processes have."""
+OF_ONE_RUN = (
+    *("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s", "refresh_s"),
+    *("probe_gap_max", "behaviour_logratio_by_size"),
+)
+"""Metrics that are times, of engines with weights of their own, which several processes have, or of rounding itself."""
 
 
 def command(root: Path, *more: str) -> list[str]:
@@ -52,8 +56,8 @@ def assert_same_run(one: RunDirectory, two: RunDirectory) -> None:
     ours, theirs = ([row.metrics for row in read_rows(run.metrics)[1]] for run in (one, two))
     assert len(ours) == len(theirs) == 4
     for first, second in zip(ours, theirs, strict=True):
-        assert first.keys() - OF_ONE_KIND == second.keys() - OF_ONE_KIND
-        shared = first.keys() - OF_ONE_KIND
+        assert first.keys() - OF_ONE_RUN == second.keys() - OF_ONE_RUN
+        shared = first.keys() - OF_ONE_RUN
         apart = {m: (first[m], second[m]) for m in shared if first[m] != pytest.approx(second[m], rel=1e-2, abs=1e-3)}
         assert apart == {}
     for name in ("policy", "critic"):
@@ -89,7 +93,8 @@ def wait_for(is_there: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("rank", "number", "message"),
     [
-        (1, signal.SIGKILL, r"rank 0: expected 2 processes, lost one that ended without a word"),
+        # What the other one is at decides which it sees first: the lost connection, or torchrun's signal.
+        (1, signal.SIGKILL, r"rank 0: expected 2 processes, lost one that ended without a word|ended by torchrun"),
         (0, signal.SIGTERM, r"ended by torchrun, because it was told to or because another process has ended"),
     ],
 )
@@ -100,8 +105,9 @@ def test_a_run_that_lost_a_process_ends_and_goes_on_with_another_number_of_them(
     with start("-m", "mathppo.cli", *command(run.root)) as running:
         wait_for(run.iteration(3).exists)
         os.kill(process_of_rank(rank, running), number)
-        (line,) = said(running)
-    assert message in line
+        lines = said(running)
+    (line,) = lines
+    assert re.search(message, line)
     assert "what was finished is kept: run the same command again to go on" in line
     assert not run.checkpoint(4).exists()
     assert_same_run(alone, train(tiny_config(*MOVING), run.root, SILENT))
