@@ -21,6 +21,7 @@ from torch import Tensor
 from mathppo.errors import BadCheckpoint, BadInput, StageFailed
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.budgets import check_requests
+from mathppo.generator.leftovers import Claim
 from mathppo.generator.placement import Place, cpu_cache_bytes
 from mathppo.generator.stops import StopStrings
 from mathppo.generator.vllm_start import engine_died, import_vllm, undisturbed_random_numbers
@@ -52,11 +53,16 @@ class VLLMGenerator:
         self._shapes, self._is_tied = expected_shapes(folder), has_tied_head(folder)
         self._on_gpu = torch.cuda.is_available()
         self._handover = choose_handover(own_process=place.own_process, on_gpu=self._on_gpu, dtype=self.dtype)
+        self._claim = Claim() if place.own_process else None
         self._closed = self._asleep = False
         self._llm: Any = None
         self._busy = False
         self._version = 0
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def tokenizer(self) -> Any:
@@ -129,6 +135,8 @@ class VLLMGenerator:
         """End the engine and its processes; a second call does nothing."""
         self._discard()
         self._handover.close()
+        if self._claim is not None:
+            self._claim.close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -159,6 +167,8 @@ class VLLMGenerator:
             options |= {
                 "kv_cache_memory_bytes": cpu_cache_bytes(place, self._folder, self.dtype),
                 "enforce_eager": True,
+                # A prompt taken in parts rewinds its request's random numbers, which only generators on GPUs can.
+                "enable_chunked_prefill": False,
             }
         options |= self._handover.options()
         try:
@@ -183,6 +193,9 @@ class VLLMGenerator:
                 f"{self._folder}: expected a model that vLLM {vllm.__version__} can start, got {type(error).__name__}: "
                 f"{reason}; `mathppo doctor` says what works here, engine hf runs more models"
             ) from error
+        if self._claim is not None:
+            processes = self._llm.llm_engine.engine_core.resources.engine_manager.processes
+            self._claim.note(*(process.pid for process in processes))
         self._load()
         return self._llm
 
@@ -212,6 +225,8 @@ class VLLMGenerator:
                 core.shutdown()
             del core
             gc.collect()
+            if self._claim is not None:
+                self._claim.free()
 
     def _stream(self, waiting: dict[int, tuple[Request, int]], sampling: Sampling) -> Iterator[Rollout]:
         deaths, version = 0, self._version

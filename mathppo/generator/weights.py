@@ -8,8 +8,6 @@ Touches: model folders, for reading; one safetensors file of its own.
 """
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,10 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mathppo.errors import BadCheckpoint
+from mathppo.generator.leftovers import Claim
 
 TIED_HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
-MEMORY_DISK = Path("/dev/shm")
 
 
 def expected_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -94,11 +92,8 @@ class WeightsFile:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._owned = folder is None
-        if folder is None:
-            root = MEMORY_DISK if MEMORY_DISK.is_dir() else None
-            folder = Path(tempfile.mkdtemp(prefix="mathppo-weights-", dir=root))
-        self.folder = folder
+        self._claim = Claim() if folder is None else None
+        self.folder = self._claim.folder if self._claim is not None else Path(folder or "")
         self._newest: Path | None = None
 
     def write(self, weights: Mapping[str, Tensor], policy_step: int, dtype: torch.dtype) -> Path:
@@ -117,8 +112,8 @@ class WeightsFile:
         """Remove what was written."""
         if self._newest is not None:
             self._newest.unlink(missing_ok=True)
-        if self._owned:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._claim is not None:
+            self._claim.close()
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -20,7 +20,7 @@ MAX_LINES = 400
 
 WRITERS = (
     *("mathppo/store", "mathppo/append_log", "mathppo/metrics", "mathppo/learner/checkpoint", "mathppo/report/"),
-    *("mathppo/generator/weights", "mathppo/pipeline/import_gguf"),
+    *("mathppo/generator/weights", "mathppo/generator/leftovers", "mathppo/pipeline/import_gguf"),
     *("graders/sandbox/", "graders/cli"),
 )
 """Files that may write files: records, the metrics log, checkpoints, weights for an engine, reports, a command's."""

@@ -23,6 +23,17 @@ def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGen
     place = Place(own_process=True, kv_cache_bytes=64 << 20, max_batch_size=8, max_restarts=1)
     with VLLMGenerator(folder, tokenizer, place=place) as opened:
         yield opened
+        segments = held_by(opened)
+        assert segments
+        assert all(segment.is_file() for segment in segments)
+    assert not any(segment.exists() for segment in segments)
+
+
+def held_by(engine: VLLMGenerator) -> list[Path]:
+    """Give vLLM's shared memory, which nobody removes where its owner was killed."""
+    assert engine._claim is not None
+    folder = engine._claim.folder
+    return [folder.parent / name for name in (folder / "segments").read_text().split()]
 
 
 def kill(engine: VLLMGenerator) -> None:
@@ -37,12 +48,14 @@ def test_a_killed_engine_is_started_again_with_the_newest_weights(
     undisturbed = by_problem(engine.generate(requests(32), LONG))
     assert largest_gap(list(undisturbed.values()), other, LONG.temperature) < 1e-4
     rollouts = []
+    first = held_by(engine)
     for rollout in engine.generate(requests(32), LONG):
         rollouts.append(rollout)
         if len(rollouts) == 3:
             kill(engine)
     assert len(rollouts) == 32
     assert by_problem(rollouts).keys() == undisturbed.keys()
+    assert not any(segment.exists() for segment in first)
     for name, rollout in by_problem(rollouts).items():
         assert rollout.completion_ids == undisturbed[name].completion_ids
     engine.refresh(2, policy.state_dict())
