@@ -11,19 +11,19 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from graders.errors import BadGrader, BadInput, GraderError, SandboxUnavailable
+from graders.errors import BadInput, GraderError, SandboxUnavailable
 from graders.grader import origin_of, resolve
 from graders.sandbox.crew import MAX_CHUNK_CHARS, MAX_CHUNK_ITEMS, Crew, Item, Job
 from graders.sandbox.dispatcher import Dispatcher
 from graders.sandbox.frames import Layer, Setup
+from graders.sandbox.items import checked_item, with_shown
 from graders.sandbox.process import Zygote
 from graders.sandbox.shortage import shortage
-from graders.sandbox.sound import describe, kind_of
 from graders.verdict import Status, Verdict
 
 ANSWERS_PER_LIFE = 16384
@@ -104,7 +104,7 @@ class GraderPool:
         return self._submit(items)[0]
 
     def _submit(self, items: Iterable[Sequence[str | None]]) -> "tuple[Future[list[Verdict]], Job | None]":
-        checked = [_checked(item, number) for number, item in enumerate(items)]
+        checked = [checked_item(item, number) for number, item in enumerate(items)]
         verdicts: list[Any] = [None] * len(checked)
         future: Future[list[Verdict]] = Future()
         future.set_running_or_notify_cancel()
@@ -135,7 +135,7 @@ class GraderPool:
 
     def stream(self, items: Iterable[Sequence[str | None]]) -> Iterator[tuple[int, Verdict]]:
         """Give (index, verdict) pairs as they are decided; leaving the loop early drops what is undecided."""
-        checked = [_checked(item, number) for number, item in enumerate(items)]
+        checked = [checked_item(item, number) for number, item in enumerate(items)]
         self._undelivered(Future())
         arrived: queue.SimpleQueue[list[tuple[int, Verdict]] | Exception] = queue.SimpleQueue()
         job = self._start(checked, arrived.put, arrived.put)
@@ -161,7 +161,7 @@ class GraderPool:
 
     async def stream_async(self, items: Iterable[Sequence[str | None]]) -> AsyncIterator[tuple[int, Verdict]]:
         """`stream` for asyncio."""
-        checked = [_checked(item, number) for number, item in enumerate(items)]
+        checked = [checked_item(item, number) for number, item in enumerate(items)]
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[list[tuple[int, Verdict]] | Exception] = asyncio.Queue()
 
@@ -202,7 +202,7 @@ class GraderPool:
         dispatcher = self._running()
         name, decided = dispatcher.ready.name, {}
         if self._shown is not None:
-            items, decided = _with_shown(items, self._shown, name)
+            items, decided = with_shown(items, self._shown, name)
         for k, item in enumerate(items):
             if sum(len(text) for text in item if text) > MAX_CHUNK_CHARS:
                 detail = f"more than {MAX_CHUNK_CHARS} characters"
@@ -286,44 +286,3 @@ def _renew_locks() -> None:
 
 atexit.register(_close_default_pools)
 os.register_at_fork(after_in_child=_renew_locks)
-
-
-def _with_shown(
-    items: list[Item], shown: Callable[[str, str | None], Any], name: str
-) -> tuple[list[Item], dict[int, Verdict]]:
-    """Give the items with what a reading half may see of the reference as their question, and where that failed."""
-    asked: list[Item] = []
-    failed: dict[int, Verdict] = {}
-    for k, (completion, reference, question) in enumerate(items):
-        try:
-            text = shown(reference, question)
-            if type(text) is not str and text is not None:
-                raise BadGrader(f"grader {name!r}: expected a str of shown(), got {kind_of(text)}")
-            asked.append((completion, reference, None if text is None else _encodable(text)))
-        except Exception as error:  # noqa: BLE001  a grader's code: whatever it raises is a verdict
-            asked.append((completion, reference, None))
-            failed[k] = Verdict(Status.ERROR, None, name, "exception", describe(error), 0.0)
-    return asked, failed
-
-
-def _checked(item: Sequence[str | None], number: int) -> Item:
-    if isinstance(item, str) or not 2 <= len(item) <= 3:
-        raise BadInput(
-            f"item {number}: expected (completion, reference) or (completion, reference, question), got {item!r:.80}"
-        )
-    completion, reference, question = (*item, None)[:3]
-    if not isinstance(completion, str) or not isinstance(reference, str) or not isinstance(question, str | None):
-        raise BadInput(
-            f"item {number}: expected texts, got {type(completion).__name__}, {type(reference).__name__} "
-            f"and {type(question).__name__}"
-        )
-    return _encodable(completion), _encodable(reference), None if question is None else _encodable(question)
-
-
-def _encodable(text: str) -> str:
-    """Replace lone surrogates, which no encoding can carry, by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

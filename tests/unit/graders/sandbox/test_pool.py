@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graders import BadGrader, BadInput, GraderError, GraderPool, SandboxUnavailable, Status, UnknownGrader
@@ -173,10 +174,24 @@ def test_bad_settings_are_refused(settings: dict, message: str) -> None:
         GraderPool(**settings)
 
 
-@pytest.mark.parametrize("item", ["text", ("a",), ("a", "b", "c", "d"), (1, "b"), ("a", "b", 3), ("a", None)])
+@pytest.mark.parametrize(
+    "item",
+    [
+        *("text", b"ab", None, 3, {"completion": "a", "reference": "b"}, {"a", "b"}, (c for c in "ab")),
+        *(("a",), ("a", "b", "c", "d"), (1, "b"), ("a", "b", 3), ("a", None), (b"a", "b")),
+    ],
+)
 def test_bad_item_is_named(mischief_file: Path, item: object) -> None:
     with pytest.raises(BadInput, match="item 1: expected"):
         GraderPool(f"{mischief_file}:Mischief").grade([("1", "1"), item])  # type: ignore[list-item]
+
+
+def test_texts_of_other_libraries_are_texts(pool: GraderPool) -> None:
+    class Text(str):
+        __slots__ = ()
+
+    items = [(np.str_("1"), np.str_("1")), [Text("2"), Text("1"), Text("why?")], (Status.CORRECT, "correct")]
+    assert [verdict.correct for verdict in pool.grade(items)] == [True, False, True]
 
 
 def test_no_items_give_no_verdicts(mischief_file: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_starved_worker_is_given_its_time_back(crowded: GraderPool) -> None:
 def test_a_hang_on_a_crowded_machine_still_ends(crowded: GraderPool) -> None:
     begin = time.monotonic()
     verdict = crowded.grade([("1000", "")])[0]
-    assert time.monotonic() - begin < 12 * LIMIT_S
+    assert time.monotonic() - begin < 20 * LIMIT_S
     # with an eighth of a processor it has run for its limit, or nearly, when it is given up
     assert (verdict.status, verdict.method) in ((Status.OVER_BUDGET, "deadline"), (Status.ERROR, "starved"))
 
