@@ -36,8 +36,12 @@ NUM_PROBES = 4
 TOLERANCE_FLOAT32 = 5e-3
 """Nats; float32 engines agree to about 1e-4, an old head is off by 0.1 and more."""
 
-TOLERANCE_BFLOAT16 = 1.0
-"""Nats at the worst token; bfloat16 alone costs 0.3 on a 135M model, raw instead of processed logprobs cost more."""
+TOLERANCE_BFLOAT16 = 0.6
+"""Nats at the worst token. Eight probes of a 135M model in bfloat16 beside a float32 learner, 495 tokens: 0.12 in the
+middle, 0.24 at most; the rest is room for a run's worst token. Raw logprobs at temperature 0.7 are off by 2."""
+
+MEAN_SHARE = 5
+"""The mean gap may be the tolerance over this: 0.015 to 0.039 in the same probes, 0.26 with raw logprobs at 0.7."""
 
 
 @dataclass
@@ -102,11 +106,11 @@ class Refresher:
         theirs = torch.tensor([[*r.behaviour_logprobs, *[0.0] * (width - len(r.completion_ids))] for r in rollouts])
         gaps = (ours - theirs)[mask].abs()
         tolerance = self._tolerance
-        if not gaps.max() <= tolerance:
+        if not (gaps.max() <= tolerance and gaps.mean() <= tolerance / MEAN_SHARE):
             raise BrokenInvariant(
                 f"step {self.learner.step}: expected the engine's log-probabilities of a probe to be the learner's up "
-                f"to {tolerance:g} nats, got a gap of {gaps.max():.4g} (mean {gaps.mean():.4g}, temperature "
-                f"{sampling.temperature:g}); {self._diagnose(rollouts)}"
+                f"to {tolerance:g} nats, and {tolerance / MEAN_SHARE:g} in the mean, got a gap of {gaps.max():.4g} "
+                f"(mean {gaps.mean():.4g}, temperature {sampling.temperature:g}); {self._diagnose(rollouts)}"
             )
         self._before = _by_ids(rollouts)
         return gaps.max().item()

@@ -31,6 +31,7 @@ class Copying:
         self.inner = HFGenerator(policy, tokenizer)
         self.tokenizer = tokenizer
         self.ignores = self.reports_raw = False
+        self.shift = 0.0
         self.policy_step = 0
 
     def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
@@ -40,7 +41,10 @@ class Copying:
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
         for rollout in self.inner.generate(requests, sampling):
-            yield self._raw(rollout) if self.reports_raw else rollout
+            shifted = [x + self.shift for x in rollout.behaviour_logprobs]
+            yield (
+                self._raw(rollout) if self.reports_raw else msgspec.structs.replace(rollout, behaviour_logprobs=shifted)
+            )
 
     def sleep(self) -> None:
         pass
@@ -101,6 +105,17 @@ def test_raw_logprobs_are_recognised(made: tuple[Refresher, Copying]) -> None:
     refresher, engine = made
     engine.reports_raw = True
     with pytest.raises(BrokenInvariant, match="those of temperature 1: the engine gives raw log-probabilities"):
+        refresher.refresh()
+
+
+def test_engines_in_bfloat16_may_be_off_at_a_token_and_not_at_all_of_them(made: tuple[Refresher, Copying]) -> None:
+    _, engine = made
+    config = tiny_config(("generator.temperature", "0.5"), ("generator.dtype", "bfloat16"))
+    refresher = Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0])
+    engine.shift = 0.1
+    assert refresher.refresh()["probe_gap_max"] == pytest.approx(0.1, abs=0.01)
+    engine.shift = 0.2
+    with pytest.raises(BrokenInvariant, match=r"up to 0\.6 nats, and 0\.12 in the mean, got a gap of 0\.2"):
         refresher.refresh()
 
 
