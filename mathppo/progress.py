@@ -9,10 +9,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 
 LINE_EVERY_S = 10.0
 """Seconds between two lines of one task in a log."""
+
+COUNT_WIDTH, RATE_WIDTH, TIME_WIDTH = 15, 10, 7
+"""Columns of a terminal that a task's counts, rate and remaining time take."""
 
 Advance = Callable[..., None]
 """`advance(count, **numbers)`: work done since the last call, and the few numbers that matter now."""
@@ -40,14 +52,7 @@ class Reporter:
 
     @contextmanager
     def _bar(self, title: str, total: int, done: int) -> Iterator[Advance]:
-        columns = (
-            TextColumn("{task.description:<18}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}"),
-        )
+        columns = _columns(self.console.width)
         with Progress(*columns, console=self.console) as progress:
             task: TaskID = progress.add_task(title, total=total, completed=done, rate="", numbers="")
             started = time.monotonic()
@@ -81,6 +86,26 @@ class Reporter:
 
         yield advance
         self.say(line())
+
+
+def _columns(width: int) -> list[ProgressColumn]:
+    """Give a task's columns for a terminal: one line, of which title and numbers are cut."""
+    bar = 24 if width >= 100 else 8 if width >= 72 else 0
+    left = max(2, width - bar - COUNT_WIDTH - RATE_WIDTH - TIME_WIDTH - 5)
+    title = min(left, max(14, left // 2))
+
+    def text(field: str, most: int) -> TextColumn:
+        # Neither a set's name nor a number is markup.
+        return TextColumn(field, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", max_width=most))
+
+    return [
+        text(f"{{task.description:<{min(18, title)}}}", title),
+        *([BarColumn(bar_width=bar)] if bar else []),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        text("{task.fields[rate]}", RATE_WIDTH),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        text("{task.fields[numbers]}", max(1, left - title)),
+    ]
 
 
 class Silent(Reporter):

@@ -35,14 +35,18 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
     folder = Path(settings.benchmark_dir) if settings.benchmark_dir else None
     others = [load_benchmark(find_card(name), folder) for name in settings.check_against]
     missing = [name for name in loaders if not store.is_finished(out / name, store.PROBLEMS, made_from)]
-    # All are read before the first is written: a source that cannot be read leaves nothing behind.
-    for name, problems in {name: loaders[name]() for name in missing}.items():
+    # All are read and compared before the first is written: what is refused leaves nothing behind to train on.
+    found = {name: loaders[name]() for name in missing}
+    for name, problems in found.items():
         if not problems:
             raise BadInput(f"problems: expected at least one {name} problem, got none; check problems.source")
-        store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
-    train = store.read_artefact(out / "train", store.PROBLEMS)
-    held_out = store.read_artefact(out / "held_out", store.PROBLEMS)
+    train, held_out = (
+        found[name] if name in found else store.read_artefact(out / name, store.PROBLEMS)
+        for name in ("train", "held_out")
+    )
     _refuse_contamination(train, held_out, others, out, reporter)
+    for name, problems in found.items():
+        store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
     reporter.say(f"prepared {len(train)} training problems and {len(held_out)} held-out ones that share none with them")
     return train, held_out
 

@@ -1,6 +1,7 @@
 """Progress: plain lines in a log, a bar on a terminal, nothing where nobody looks."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -48,6 +49,16 @@ def test_a_terminal_gets_a_bar() -> None:
         advance(3, loss=0.5)
     assert "3/3" in shown(console)
     assert "loss 0.5" in shown(console)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_bar_keeps_to_its_line_whatever_its_title(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width)
+    with Reporter(console).task("[red]a_set_with_a_very_long_name_of_its_own[/nope] answers", 200_000) as advance:
+        advance(200_000, reward=0.5, accuracy=0.123, approx_kl=1.2e-5, length=123.0)
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown(console)))
+    assert max(map(len, lines)) <= width
+    assert any(line.startswith("[red]a_set_") and "200000/200000" in line for line in lines)
 
 
 def test_text_is_shown_as_it_is_and_not_as_markup() -> None:

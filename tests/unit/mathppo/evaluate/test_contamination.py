@@ -100,6 +100,7 @@ def test_prepare_stops_at_a_row_of_any_named_benchmark(tmp_path: Path) -> None:
     settings = [("problems.source", str(tmp_path / "train.jsonl")), ("problems.check_against", json.dumps([str(card)]))]
     with pytest.raises(BadInput, match=r"an evaluation set too: 1 in set .*first: 'train-21'"):
         prepare(load_config(None, settings), tmp_path / "out", SILENT)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["contamination.json"], "nothing to train on"
     report = json.loads((tmp_path / "out" / "contamination.json").read_text())
     assert report["shared"] == ["train-21"]
     assert report["sets"][1]["exact"] == [{"train_id": "train-21", "evaluation_id": "set-0002"}]
