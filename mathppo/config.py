@@ -44,7 +44,7 @@ class ProblemsSettings(Settings, frozen=True):
     )
     benchmark_dir: Annotated[str, doc("folder of the benchmarks' files; empty = the hub")] = ""
     template: Annotated[
-        Literal["plain", "none", "boxed", "few_shot", "r1", "chat_boxed"],
+        Literal["plain", "none", "boxed", "few_shot", "few_shot_short", "r1", "chat_boxed"],
         doc('how a question becomes a prompt; "chat_boxed" for instruct models'),
     ] = "plain"
     question_field: Annotated[str, doc("field of a file or hub data set that holds the question")] = "question"

@@ -17,12 +17,13 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from mathppo.errors import BadInput, BadSetting
 from mathppo.records import Problem
 
-TEMPLATES: Final = ("plain", "none", "boxed", "few_shot", "r1", "chat_boxed")
+TEMPLATES: Final = ("plain", "none", "boxed", "few_shot", "few_shot_short", "r1", "chat_boxed")
 """How a question becomes a prompt; every text but the chat's begins with the begin token, where there is one.
 
 `plain`: the question and a newline. `none`: the question alone. `boxed`: the question, and `BOXED_INSTRUCTION` on the
-next line. `few_shot`: four worked questions, then this one. `r1`: DeepSeek-R1-Zero's dialogue. `chat_boxed`: the
-tokenizer's chat template, with `BOXED_INSTRUCTION` as system prompt.
+next line. `few_shot`: four worked questions, then this one. `few_shot_short`: three bare sums with a line of work each,
+then this one; for small models. `r1`: DeepSeek-R1-Zero's dialogue. `chat_boxed`: the tokenizer's chat template, with
+`BOXED_INSTRUCTION` as system prompt.
 """
 
 BOXED_INSTRUCTION: Final = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -34,12 +35,17 @@ _EXAMPLES: Final = (
     ("Solve 2x+9=1 for x.", "2x=1-9=-8, so x=-4.", "-4"),
     ("A coat costs 80 dollars, then 15% less. What does it cost now?", "15% of 80 is 12, and 80-12=68.", "68"),
 )
+SHORT_EXAMPLES: Final = (("Evaluate: 3+4", "3+4=7"), ("Evaluate: 8-3", "8-3=5"), ("Evaluate: 4*8", "4*8=32"))
+"""Facts on the training side of the split."""
+
 _TEXTS: Final = MappingProxyType(
     {
         "plain": f"{_QUESTION}\n",
         "none": _QUESTION,
         "boxed": f"{_QUESTION}\n{BOXED_INSTRUCTION}\n",
         "few_shot": "".join(f"Question: {q}\nAnswer: {steps} \\boxed{{{a}}}\n\n" for q, steps, a in _EXAMPLES)
+        + f"Question: {_QUESTION}\nAnswer:",
+        "few_shot_short": "".join(f"Question: {q}\nAnswer: {work}\n\n" for q, work in SHORT_EXAMPLES)
         + f"Question: {_QUESTION}\nAnswer:",
         # DeepSeek-AI, "DeepSeek-R1" (2025), table 1, https://arxiv.org/abs/2501.12948; the boxed answer as others ask.
         "r1": "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
@@ -49,7 +55,9 @@ _TEXTS: Final = MappingProxyType(
         f"{_QUESTION} Put your final answer within \\boxed{{}}. Assistant: <think>",
     }
 )
-_NEXT_TURN: Final = MappingProxyType({"few_shot": ("\nQuestion:",), "r1": ("\nUser:",)})
+_NEXT_TURN: Final = MappingProxyType(
+    {"few_shot": ("\nQuestion:",), "few_shot_short": ("\nQuestion:",), "r1": ("\nUser:",)}
+)
 """Text with which a completion goes on to a question of its own making."""
 
 _SPECIAL: Final = ("<pad>", "<bos>", "<eos>")

@@ -82,3 +82,9 @@ def expression_key(expression: str) -> frozenset[tuple[str, int]]:
         factor, bracket, inside = part.partition("(")
         parts.append(f"{factor}({','.join(sorted(summands(inside[:-1])))})" if bracket else part)
     return frozenset(Counter(parts).items())
+
+
+def fact_key(fact: str) -> tuple[str, Fraction, frozenset[str]]:
+    """The same for a sum or product with its numbers swapped: the sign, what it comes to, and the numbers."""
+    left, sign, right = re.split(r"([+*-])", fact)
+    return sign, value(fact), frozenset((left, right))

@@ -6,13 +6,14 @@ Touches: nothing.
 from mathppo.errors import BadSetting
 from mathppo.problems.arithmetic import ARITHMETIC
 from mathppo.problems.degenerate import DEGENERATE
+from mathppo.problems.facts import FACTS
 from mathppo.problems.family import Family
 from mathppo.problems.linear import LINEAR
 from mathppo.problems.quadratic import QUADRATIC
 from mathppo.problems.simplify import SIMPLIFY
 from mathppo.problems.system import SYSTEM
 
-FAMILIES: tuple[Family, ...] = (LINEAR, DEGENERATE, SYSTEM, QUADRATIC, SIMPLIFY, ARITHMETIC)
+FAMILIES: tuple[Family, ...] = (LINEAR, DEGENERATE, SYSTEM, QUADRATIC, SIMPLIFY, ARITHMETIC, FACTS)
 
 
 def family_named(name: str) -> Family:

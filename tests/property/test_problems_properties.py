@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles_equations import equation_key, expression_key, polynomial, root, summands, system_key
+from oracles_equations import equation_key, expression_key, fact_key, polynomial, root, summands, system_key
 
 from mathppo.problems import demonstrate, sample_problems, split_of
 from mathppo.problems.families import FAMILIES, family_named
@@ -105,7 +105,8 @@ def test_canonical_forms_agree_exactly_where_the_oracle_says_one_problem(
 def test_training_and_held_out_problems_never_share_the_oracles_key(
     part: tuple[str, int], seed: int, other: int
 ) -> None:
-    key = {"system": system_key, "simplify": expression_key, "arithmetic": expression_key}.get(part[0], equation_key)
+    keys = {"system": system_key, "simplify": expression_key, "arithmetic": expression_key, "facts": fact_key}
+    key = keys.get(part[0], equation_key)
     trained = sample_problems([(*part, 1.0)], 20, seed=seed)
     held_out = sample_problems([(*part, 1.0)], 20, seed=other, split="held_out")
     trained_keys, held_out_keys = (

@@ -152,7 +152,8 @@ def test_a_hostile_or_broken_chat_template_is_refused(chat_template: str) -> Non
 
 def test_settings_that_cannot_hold_are_refused(tokenizer: PreTrainedTokenizerFast) -> None:
     with pytest.raises(
-        BadSetting, match=r"template: expected one of plain, none, boxed, few_shot, r1, chat_boxed, got 'essay'"
+        BadSetting,
+        match=r"template: expected one of plain, none, boxed, few_shot, few_shot_short, r1, chat_boxed, got 'essay'",
     ):
         encode_prompt(PROBLEM, tokenizer, template="essay")
     with pytest.raises(BadSetting, match="'chat_boxed': expected a tokenizer with a chat template, got one without"):
@@ -194,6 +195,7 @@ def test_a_completion_that_asks_itself_another_question_is_cut_there() -> None:
     assert own_turn("8. \\boxed{8}\n\nQuestion: 9+9?\nAnswer: \\boxed{18}", "few_shot") == "8. \\boxed{8}\n"
     assert own_turn("Question: is it 8?", "few_shot") == "Question: is it 8?"
     assert own_turn("8\nQuestion: 9", "plain") == "8\nQuestion: 9"
+    assert own_turn(" 2+2=4\n\nQuestion: 9", "few_shot_short") == " 2+2=4\n"
 
 
 @pytest.mark.parametrize("question", ["Solve <eos>", "Löse x+1=2"])

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from oracles_equations import equation_key, expression_key, system_key
+from oracles_equations import equation_key, expression_key, fact_key, system_key
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems import HELD_OUT_COUNTS, LINEAR_MIX, load_held_out, sample_problems, split_of
@@ -22,6 +22,7 @@ KEYS = {
     "quadratic": equation_key,
     "simplify": expression_key,
     "arithmetic": expression_key,
+    "facts": fact_key,
 }
 
 

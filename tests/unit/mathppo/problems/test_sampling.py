@@ -75,6 +75,9 @@ def test_training_problems_repeat_where_the_space_is_small() -> None:
         ("quadratic", 2, 513, 252),
         ("quadratic", 3, 259, 136),
         ("arithmetic", 3, 2057, 1036),
+        ("facts", 1, 325, 167),
+        ("facts", 2, 300, 147),
+        ("facts", 3, 154, 73),
     ],
 )
 def test_the_sizes_of_the_spaces(family: str, level: int, num_forms: int, num_held_out: int) -> None:
