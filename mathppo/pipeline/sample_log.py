@@ -9,18 +9,15 @@ from pathlib import Path
 
 from mathppo import store
 from mathppo.append_log import AppendLog, read_log
-from mathppo.errors import BadInput
 from mathppo.evaluate.samples import SAMPLES, Sample
 from mathppo.generator.base import Generator, Request, Sampling
+from mathppo.pipeline.stages import TokenRate
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import PreTrainedTokenizerBase
 from mathppo.records import Rollout
 
 SAMPLED_AT_ONCE = 512
 """Samples that are drawn together and logged together: what a kill may cost, and what makes a resumed run the same."""
-
-MAX_SAMPLES = 1_000_000
-"""Of one set: they are summarised in memory, at about 3 KiB each and the completion."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +37,6 @@ class Policy:
     name: str
     weights: str
     step: int
-
-
-def check_size(benchmark: str, num_problems: int, samples: int) -> None:
-    """Refuse an evaluation that no memory would hold.
-
-    Raises:
-        BadInput: more than `MAX_SAMPLES`.
-    """
-    if num_problems * samples > MAX_SAMPLES:
-        raise BadInput(
-            f"{benchmark}: expected at most {MAX_SAMPLES:,} samples of a set, got {num_problems:,} problems x "
-            f"{samples:,} = {num_problems * samples:,}; ask for at most {MAX_SAMPLES // num_problems:,} a problem"
-        )
 
 
 def draw_samples(
@@ -76,6 +60,7 @@ def draw_samples(
         found = {sample.key: sample for sample in read_log(log, SAMPLES) if sample.key in wanted}
         done = sum(key in found for key in keys)
         with reporter.task(f"{benchmark} answers", len(requests), done=done) as advance:
+            rate = TokenRate()
             for start in range(0, len(requests), SAMPLED_AT_ONCE):
                 portion = dict(zip(keys[start : start + SAMPLED_AT_ONCE], requests[start:], strict=False))
                 missing = [key for key in portion if key not in found]
@@ -85,7 +70,7 @@ def draw_samples(
                 new_ones = {(portion[key].problem_id, portion[key].sample_index) for key in missing}
                 for rollout in policy.engine.generate(list(portion.values()), sampling):
                     drawn[rollout.problem_id, rollout.sample_index] = rollout
-                    advance(int((rollout.problem_id, rollout.sample_index) in new_ones))
+                    advance(int((rollout.problem_id, rollout.sample_index) in new_ones), **rate(rollout))
                 new = [
                     _logged(key, drawn[portion[key].problem_id, portion[key].sample_index], benchmark, identity)
                     for key in missing

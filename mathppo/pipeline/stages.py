@@ -6,6 +6,7 @@ Touches: artefacts, through the store.
 """
 
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -24,6 +25,9 @@ from mathppo.seeds import derive_seed
 
 SAMPLED_AT_ONCE = 1024
 """Requests that an engine is given together: what a kill may cost."""
+
+MAX_REQUESTS = 1_000_000
+"""Of one iteration or of one set: they, and what comes of them, are held in memory, at about 3 KiB each."""
 
 GRADED_TOGETHER = 64
 """Rollouts that go to the grader's processes in one message."""
@@ -51,6 +55,7 @@ def choose_problems(problems: Sequence[Problem], iteration: int, count: int, see
     """Give the problems of an iteration: consecutive blocks of an endless series of shuffles of them all."""
     if not problems:
         raise BadInput("problems: expected at least one, got none; run prepare with a source that has some")
+    check_size("generator.prompts_per_iteration", count, 1)
     first, last = (divmod(position, len(problems)) for position in (iteration * count, (iteration + 1) * count - 1))
     chosen: list[Problem] = []
     for epoch in range(first[0], last[0] + 1):
@@ -60,6 +65,19 @@ def choose_problems(problems: Sequence[Problem], iteration: int, count: int, see
         end = last[1] + 1 if epoch == last[0] else len(order)
         chosen += order[start:end]
     return chosen
+
+
+def check_size(what: str, num_problems: int, samples: int) -> None:
+    """Refuse more completions than memory holds, before the first is asked for.
+
+    Raises:
+        BadInput: more than `MAX_REQUESTS`.
+    """
+    if num_problems * samples > MAX_REQUESTS:
+        raise BadInput(
+            f"{what}: expected at most {MAX_REQUESTS:,} completions at once, got {num_problems:,} problems x "
+            f"{samples:,} = {num_problems * samples:,}; ask for fewer problems or fewer samples of each"
+        )
 
 
 def make_requests(
@@ -74,7 +92,11 @@ def make_requests(
     """Give one request per problem and sample; a problem that is drawn twice gets further samples.
 
     The seed of a sample derives from the run's seed, the purpose, the iteration, the problem and the sample's index.
+
+    Raises:
+        BadInput: more requests than memory holds.
     """
+    check_size("samples", len(problems), samples)
     requests, drawn = [], dict[str, int]()
     for problem in problems:
         prompt_ids = tuple(encode_prompt(problem, tokenizer, template=config.problems.template))
@@ -90,6 +112,18 @@ def make_requests(
             for index in range(first, first + samples)
         ]
     return requests
+
+
+class TokenRate:
+    """How many tokens a second were sampled since it was made, as a number that progress shows."""
+
+    def __init__(self) -> None:
+        self._started, self._num_tokens = time.monotonic(), 0
+
+    def __call__(self, rollout: Rollout) -> dict[str, float]:
+        """Count a rollout."""
+        self._num_tokens += len(rollout.completion_ids)
+        return {"tokens/s": self._num_tokens / max(time.monotonic() - self._started, 1e-9)}
 
 
 def write_rollouts(
@@ -114,13 +148,14 @@ def write_rollouts(
         with store.ArtefactWriter(out, store.ROLLOUTS, made_from, unit=SAMPLED_AT_ONCE) as writer:
             done = len(writer.done)
             with reporter.task(title, len(requests), done=done) as advance:
+                rate = TokenRate()
                 for start in range(done, len(requests), SAMPLED_AT_ONCE):
                     portion = requests[start : start + SAMPLED_AT_ONCE]
                     finished = {}
                     for rollout in engine.generate(portion, sampling):
                         finished[rollout.problem_id, rollout.sample_index] = rollout
                         on_rollout(rollout)
-                        advance(1)
+                        advance(1, **rate(rollout))
                     writer.append(finished[request.problem_id, request.sample_index] for request in portion)
             writer.finish()
     return store.read_artefact(out, store.ROLLOUTS)
