@@ -123,4 +123,4 @@ SILENT = Silent()
 
 
 def _numbers(numbers: dict[str, float]) -> str:
-    return " ".join(f"{name} {value:.2g}" for name, value in numbers.items())
+    return " ".join(f"{name} {value:{',.0f' if abs(value) >= 100 else '.2g'}}" for name, value in numbers.items())

@@ -24,10 +24,10 @@ def test_a_log_gets_a_last_line_with_count_rate_and_numbers() -> None:
     console = log()
     with Reporter(console).task("teach", 4, done=1) as advance:
         advance(1, loss=2.0)
-        advance(2, loss=0.12345)
+        advance(2, loss=0.12345, **{"tokens/s": 6523.4})
     (line,) = shown(console).splitlines()
     assert line.startswith("teach: 4/4, ")
-    assert line.endswith("/s loss 0.12")
+    assert line.endswith("/s loss 0.12 tokens/s 6,523")
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
