@@ -101,7 +101,7 @@ class ServerWeights:
     def sleep(self) -> None:
         """Have the server leave its GPU's memory until the next weights, where the level says so."""
         if self._level and not self._asleep:
-            self._ask(f"/sleep?level={self._level}")
+            self._ask_sleeper(f"/sleep?level={self._level}")
             self._asleep = True
 
     def wake(self) -> None:
@@ -117,7 +117,7 @@ class ServerWeights:
                 f"{self._address.url}: expected a refresh after a sleep of level 2, which drops the weights, got "
                 "requests"
             )
-        self._ask("/wake_up")
+        self._ask_sleeper("/wake_up")
         self._asleep = False
 
     def close(self) -> None:
@@ -145,6 +145,15 @@ class ServerWeights:
         path = self._file.write(weights, policy_step, self._dtype)
         body = {"method": "read_weights", "args": [str(path)], "timeout": TIMEOUT_S}
         self._address.post("/collective_rpc", body, tries=1)
+
+    def _ask_sleeper(self, path: str) -> None:
+        try:
+            self._ask(path)
+        except (Refused, *LOST) as error:
+            raise StageFailed(
+                f"{self._address.url}: expected a vLLM server that can sleep, got: {error}; start it with "
+                "VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode, or set generator.sleep to 0"
+            ) from error
 
     def _ask(self, path: str) -> None:
         self._address.post(path, {}, tries=1)
