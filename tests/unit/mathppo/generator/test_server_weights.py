@@ -69,7 +69,7 @@ def test_one_that_kept_its_weights_wakes_for_a_request(fake: Fake, server: Addre
     ServerWeights(server, folder).sleep()
     assert paths(fake) == []
     fake.failures = 1
-    with pytest.raises(StageFailed, match="expected a vLLM server that can sleep, got: .* --enable-sleep-mode"):
+    with pytest.raises(StageFailed, match=r"expected a vLLM server that can sleep, got: .* --enable-sleep-mode"):
         weights.sleep()
 
 
