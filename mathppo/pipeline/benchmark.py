@@ -30,8 +30,8 @@ from mathppo.evaluate.tables import csv_table, markdown_table
 from mathppo.generator.base import Request
 from mathppo.pipeline.grading import grade_samples, outcomes_of
 from mathppo.pipeline.result_files import keep_problems, policy_folder, prompts_file, read_results, write_record
-from mathppo.pipeline.sample_log import Policy, check_size, draw_samples
-from mathppo.pipeline.stages import sampling_of
+from mathppo.pipeline.sample_log import Policy, draw_samples
+from mathppo.pipeline.stages import check_size, sampling_of
 from mathppo.progress import SILENT, Reporter
 from mathppo.prompts import TEMPLATES, encode_prompt
 from mathppo.records import Problem

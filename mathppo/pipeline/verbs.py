@@ -21,8 +21,8 @@ from mathppo.pipeline.benchmark import Prompting, evaluate_benchmarks
 from mathppo.pipeline.export import export
 from mathppo.pipeline.rescore import rescore
 from mathppo.pipeline.result_files import read_results, write_record
-from mathppo.pipeline.sample_log import Policy, check_size
-from mathppo.pipeline.stages import open_pool
+from mathppo.pipeline.sample_log import Policy
+from mathppo.pipeline.stages import check_size, open_pool
 from mathppo.progress import Reporter
 from mathppo.report import comparison_tables
 

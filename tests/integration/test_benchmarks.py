@@ -131,8 +131,9 @@ def test_more_samples_than_memory_holds_are_refused_before_any_is_asked_for(
     tmp_path: Path, pool: GraderPool, bench: Benchmark
 ) -> None:
     engine = Engine()
-    with pytest.raises(BadInput, match=r"linear: expected at most 1,000,000 samples of a set, got 12 problems x 1,000,"
-                       r"000,000 = 12,000,000,000; ask for at most 83,333 a problem"):  # fmt: skip
+    with pytest.raises(
+        BadInput, match=r"linear: expected .* got 12 problems x 1,000,000,000 = 12,000,000,000; ask for"
+    ):
         evaluate_benchmark(policy(engine), pool, bench, 10**9, PLAIN, CONFIG, tmp_path)
     assert engine.asked == 0
 
