@@ -93,10 +93,10 @@ def _samples(
 
 
 def _parquet(rows: Sequence[dict[str, object]]) -> bytes:
-    from datasets import Dataset  # slow to import, and needed for this alone
+    import pyarrow.parquet  # slow to import, and needed for this alone
 
     content = io.BytesIO()
-    Dataset.from_list(list(rows)).to_parquet(content)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), content)
     return content.getvalue()
 
 
