@@ -6,7 +6,8 @@ vllm and vllm-http side by side; the server is one of its own. The last two run 
 
     .venv-vllm/bin/python scripts/bench_generate.py vllm --model runs/models/smollm2-135m-instruct
 
-Every round runs each way once, in turn; medians are printed, and the ratio's over rounds.
+Every round runs each way once, in turn; medians are printed, and the ratio's over rounds. Processor time is steadier on
+a busy machine; it is this process's, so that a server's is not in it.
 
 Touches: standard output; a model folder, for reading; a temporary folder; a server process of its own.
 """
