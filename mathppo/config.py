@@ -94,7 +94,8 @@ class GeneratorSettings(Settings, frozen=True):
     max_batch_size: Annotated[int, doc("completions sampled side by side", ge=1)] = 512
     # Engines other than hf.
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], doc("vllm: of the sampler; auto = float32 on a CPU, bfloat16 on a GPU")
+        Literal["auto", "float32", "bfloat16"],
+        doc("vllm: of the sampler; auto = learner.compute_dtype in training, else float32 on a CPU, bfloat16 on a GPU"),
     ] = "auto"
     context_tokens: Annotated[int, doc("vllm: longest prompt plus completion; 0 = the model's own", ge=0)] = 0
     kv_cache_bytes: Annotated[int, doc("vllm: keys and values; 0 = 512 MiB on a CPU, the share on a GPU", ge=0)] = 0

@@ -118,9 +118,7 @@ class Refresher:
     @property
     def _tolerance(self) -> float:
         """Largest gap, in nats."""
-        dtype = self.config.generator.dtype
-        samples_exactly = dtype == "float32" or (dtype == "auto" and not torch.cuda.is_available())
-        is_exact = samples_exactly and self.learner.compute.dtype == torch.float32
+        is_exact = self.learner.compute.dtype == torch.float32 and self.config.generator.dtype != "bfloat16"
         return self.config.generator.probe_tolerance or (TOLERANCE_FLOAT32 if is_exact else TOLERANCE_BFLOAT16)
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from torch import Tensor
 
 from mathppo.config import Config
@@ -204,7 +205,10 @@ def _open_engine(
         module = models.load_policy(folder).to(choose_device(config.learner))  # type: ignore[arg-type]
     elif ranks.rank > 0:
         return None  # one engine of its own process or machine serves the first rank, which shards nothing of it
-    engine = open_engine(config.generator, folder=folder, tokenizer=tokenizer, policy_step=0, module=module)
+    settings = config.generator
+    if settings.dtype == "auto":
+        settings = msgspec.structs.replace(settings, dtype=config.learner.compute_dtype)
+    engine = open_engine(settings, folder=folder, tokenizer=tokenizer, policy_step=0, module=module)
     return SharedEngine(engine, ranks) if shares else engine
 
 
