@@ -37,9 +37,9 @@ class StopStrings:
             ids: the completion's, as far as it is sampled.
             start: number of ids that are known not to end it.
         """
-        if not self._strings:
-            return None
         ends = range(start + 1, len(ids) + 1)
+        if not self._strings or not ends:
+            return None
         texts = self._tokenizer.batch_decode(
             [list(ids[max(0, end - self._width) : end]) for end in ends],
             skip_special_tokens=False,

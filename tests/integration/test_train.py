@@ -75,7 +75,7 @@ def test_a_run_directory_holds_what_the_design_says(finished: RunDirectory) -> N
             assert 0 <= standing["truncated_share"][mode] <= 1
             assert 0 <= standing["no_answer_share"][mode] <= 1
     assert {"warmstart", "generate", "grade", "learn", "other", "total"} <= summary["wall_s"].keys()
-    assert summary["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(summary["versions"]["torch"])  # a wheel for CUDA adds its own to it
     assert [iteration for iteration, _ in without_times(finished)] == [1, 2, 3, 4]
 
 
