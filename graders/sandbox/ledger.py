@@ -54,7 +54,8 @@ class Ledger:
 
     def unfinished(self) -> set[Job]:
         """Every job that is still owed verdicts, if its work is in no worker's hands."""
-        return {*self._jobs, *(chunk.job for crew in self._crews for chunk in crew.waiting)}
+        undrawn = {job for job in self._jobs if not job.decided.keys() >= {*range(job.taken, len(job.items))}}
+        return undrawn | {chunk.job for crew in self._crews for chunk in crew.waiting}
 
     def next_chunk(self, crew: Crew) -> Chunk | None:
         """Give work for a crew, or None: interrupted work first, then the jobs in turn, so that none starves."""

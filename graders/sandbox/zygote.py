@@ -152,7 +152,8 @@ class Nursery:
     def _fork(self, order: Fork) -> None:
         pipes: list[tuple[int, int]] = []  # of tasks, results and progress: (end to read, end to write)
         try:
-            pipes += [os.pipe() for _ in range(3)]
+            for _ in range(3):
+                pipes.append(os.pipe())
             pid = os.fork()
         except OSError as error:
             self._tell(Stillborn(order.token, shortage(error)[: frames.MAX_REASON_CHARS]), [])
