@@ -52,8 +52,8 @@ _COMMA, _SPACE = re.compile(r"\{,\}|,\\!\s?"), re.compile(r"\\[,;: ]|\s|~")
 _NUMBER_REPEATING = re.compile(rf"\d*\.\d*{_REPEAT}")
 _SKIP = re.compile(
     r"(?:\s|\\[,;:!> ]|~|\$|\\[()\[\]]|\\(?:left|right|middle)\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?|q?quad|"
-    r"displaystyle|textstyle|limits|nolimits|mathop|strut|thinspace|boxed|fbox|framebox|hfill|large|Large|rm|bf|it)(?![A-Za-z])"
-    r"|\\(?:hspace|vspace|phantom|label|tag)\*?\s*\{[^{}]*\}|\*\*(?=\s*\Z)|&(?=\s*[=<>]))+"
+    r"displaystyle|textstyle|limits|nolimits|mathop|strut|thinspace|boxed|fbox|framebox|hfill|large|Large|rm|bf|it)"
+    r"(?![A-Za-z])|\\(?:hspace|vspace|phantom|label|tag)\*?\s*\{[^{}]*\}|\*\*(?=\s*\Z)|&(?=\s*[=<>]))+"
 )
 _WRAPPER = re.compile(
     r"\\(text(?:bf|rm|it|sf|tt|normal|up|sc)?|mbox|hbox|mathrm|mathsf|mathit|mathbf|mathtt|boldsymbol|bm|pmb|"
