@@ -27,6 +27,7 @@ class Fake:
         whole: turns an answer's whole body into another one.
         pause_s: before each answer.
         status: of every completion answer.
+        hangs_up: closes each connection after one answer, without saying so.
     """
 
     url: str = ""
@@ -38,6 +39,7 @@ class Fake:
     whole: Callable[[Any], Any] = lambda body: body
     pause_s: float = 0.0
     status: int = 200
+    hangs_up: bool = False
 
 
 def answer(body: dict[str, Any]) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def serve() -> Iterator[Fake]:
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+            self.close_connection = fake.hangs_up
 
         def log_message(self, *_: object) -> None:  # type: ignore[override]
             pass

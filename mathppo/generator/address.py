@@ -95,18 +95,7 @@ class Address:
             self._idle.get().close()
 
     def _send(self, method: str, path: str, payload: bytes | None) -> Any:
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            connection = self._kind(self._host, self._port, timeout=TIMEOUT_S)
-        try:
-            connection.request(method, self._prefix + path, payload, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            content = response.read()
-        except BaseException:
-            connection.close()
-            raise
-        self._idle.put(connection)
+        response, content = self._exchange(method, path, payload)
         asked_s = _seconds(response.getheader("Retry-After"))
         if response.status == 429 or (response.status == 503 and asked_s):
             raise Busy(f"{path} answered {response.status}: {_message(content)}", asked_s)
@@ -118,6 +107,24 @@ class Address:
             return json.loads(content) if content.strip() else None
         except ValueError:
             raise ConnectionError(f"{path} answered {response.status} with what is no JSON: {content[:80]!r}") from None
+
+    def _exchange(self, method: str, path: str, payload: bytes | None) -> tuple[http.client.HTTPResponse, bytes]:
+        while True:
+            try:
+                connection, is_kept = self._idle.get_nowait(), True
+            except queue.Empty:
+                connection, is_kept = self._kind(self._host, self._port, timeout=TIMEOUT_S), False
+            try:
+                connection.request(method, self._prefix + path, payload, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                content = response.read()
+            except BaseException as error:
+                connection.close()
+                if is_kept and isinstance(error, ConnectionError):
+                    continue  # servers close what nobody used for a while, vLLM after five seconds: no failure
+                raise
+            self._idle.put(connection)
+            return response, content
 
 
 def _seconds(header: str | None) -> float:

@@ -127,7 +127,7 @@ class ServerGenerator:
         """Yield one rollout per request as answers arrive.
 
         Raises:
-            BadInput: as `check_requests`, or the server refuses a request.
+            BadInput: as `check_requests`; the server refuses a request; or weights were refreshed meanwhile.
             StageFailed: the server is gone for longer than the retries last.
         """
         budgets = check_requests(requests, sampling, UNKNOWN_VOCABULARY, self._context_tokens)
@@ -193,10 +193,10 @@ class ServerGenerator:
 
     def _stream(self, waiting: list[tuple[Request, int]], sampling: Sampling) -> Iterator[Rollout]:
         todo: queue.SimpleQueue[tuple[Request, int]] = queue.SimpleQueue()
-        done: queue.SimpleQueue[Rollout | BaseException] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[Request, Any] | BadInput | StageFailed] = queue.SimpleQueue()
         for item in waiting:
             todo.put(item)
-        stop = threading.Event()
+        stop, step = threading.Event(), self._policy_step
 
         def work() -> None:
             while not stop.is_set():
@@ -205,7 +205,7 @@ class ServerGenerator:
                 except queue.Empty:
                     return
                 try:
-                    done.put(self._ask(request, budget, sampling))
+                    done.put((request, self._ask(request, budget, sampling)))
                 except (BadInput, StageFailed) as error:
                     done.put(error)
                     return
@@ -215,20 +215,26 @@ class ServerGenerator:
         for thread in threads:
             thread.start()
         try:
-            for _ in waiting:
-                answer = done.get()
-                if isinstance(answer, BaseException):
-                    raise answer
-                yield answer
+            for num_finished in range(len(waiting)):
+                found = done.get()
+                if isinstance(found, BaseException):
+                    raise found
+                if step != self._policy_step:
+                    raise BadInput(
+                        f"{self._server.url}: expected the same weights until the last completion, got refreshed ones "
+                        f"with {len(waiting) - num_finished} unfinished; exhaust or drop the iterator before refreshing"
+                    )
+                # Read here: what an answer makes fail, a thread would take along, and be waited for.
+                yield self._rollout(*found, sampling)
         finally:
             stop.set()
             self._in_flight = [thread for thread in (*self._in_flight, *threads) if thread.is_alive()]
 
-    def _ask(self, request: Request, budget: int, sampling: Sampling) -> Rollout:
-        where = f"problem {request.problem_id!r} sample {request.sample_index}"
+    def _ask(self, request: Request, budget: int, sampling: Sampling) -> Any:
+        where = _place(request)
         body = _body(request, budget, sampling, self._model)
         try:
-            answer = self._address.post("/v1/completions", body, tries=1 + self._server.max_retries)
+            return self._address.post("/v1/completions", body, tries=1 + self._server.max_retries)
         except Refused as error:
             raise BadInput(f"{where}: {self._server.url} refused it: {error}") from error
         except LOST as error:
@@ -236,9 +242,9 @@ class ServerGenerator:
                 f"{where}: expected an answer from {self._server.url} in {1 + self._server.max_retries} tries, got "
                 f"{error!r}; start the server again and run the same command: what was finished is kept"
             ) from error
-        return self._rollout(request, answer, sampling, where)
 
-    def _rollout(self, request: Request, answer: Any, sampling: Sampling, where: str) -> Rollout:
+    def _rollout(self, request: Request, answer: Any, sampling: Sampling) -> Rollout:
+        where = _place(request)
         try:
             choice = msgspec.convert(answer, _Answer).choices[0]
         except (msgspec.ValidationError, IndexError) as error:
@@ -278,6 +284,10 @@ class ServerGenerator:
             policy_step=self._policy_step,
             seed=request.seed,
         )
+
+
+def _place(request: Request) -> str:
+    return f"problem {request.problem_id!r} sample {request.sample_index}"
 
 
 def _body(request: Request, budget: int, sampling: Sampling, model: str) -> dict[str, Any]:

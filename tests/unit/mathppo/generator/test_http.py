@@ -112,6 +112,26 @@ def test_an_answer_of_another_shape_is_said_so_and_hangs_nothing(fake: Fake, eng
         list(engine(max_retries=1).generate([request(), request(1)], SAMPLING))
 
 
+def test_an_answer_that_cannot_be_decoded_hangs_nothing(
+    fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(self: Words, ids: list[int], **options: Any) -> str:
+        raise OverflowError("can't convert to u32")
+
+    monkeypatch.setattr(Words, "decode", decode)
+    with pytest.raises(OverflowError, match="u32"):
+        list(engine().generate([request()], SAMPLING))
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(fake: Fake, engine: Opener) -> None:
+    fake.hangs_up = True
+    opened = engine(max_retries=0)
+    requests = [request(index) for index in range(4)]
+    for _ in range(3):
+        assert len(list(opened.generate(requests, SAMPLING))) == 4
+    assert len(fake.asked) == 12
+
+
 def test_a_busy_server_is_waited_for_longer_than_a_broken_one(
     fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +194,17 @@ def test_new_weights_are_written_announced_and_removed(fake: Fake, engine: Opene
         with pytest.raises(StageFailed, match=r"expected a vLLM server that takes weights.*--worker-extension-cls"):
             opened.refresh(6, policy.state_dict())
     assert list(shared.iterdir()) == []
+
+
+def test_no_completion_is_taken_for_one_of_weights_that_came_later(fake: Fake, engine: Opener, tmp_path: Path) -> None:
+    policy = tiny_learner(algorithm="reinforce++").policy
+    policy.save_pretrained(tmp_path / "policy")
+    opened = engine(takes_weights=True, weights_folder=str(tmp_path / "shared"), folder=tmp_path / "policy")
+    rollouts = opened.generate([request(0), request(1)], SAMPLING)
+    assert next(rollouts).policy_step == 3
+    opened.refresh(4, policy.state_dict())
+    with pytest.raises(BadInput, match="got refreshed ones with 1 unfinished"):
+        next(rollouts)
 
 
 def test_an_openai_engine_takes_no_weights(fake: Fake, engine: Opener) -> None:
