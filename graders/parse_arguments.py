@@ -19,11 +19,28 @@ def group(reader: Reader) -> Node:
     with cursor.plain():
         node = reader.listing()
         if cursor.peek().kind == "op" and cursor.peek().text in ("choose", "over"):
-            op = "binomial" if cursor.peek().text == "choose" else "/"
+            over = cursor.peek().text == "over"
             cursor.advance()
-            node = Apply(op, (node, reader.listing()))
+            below = reader.listing()
+            node = quotient(node, below) if over else Apply("binomial", (node, below))
     cursor.expect("group", "}")
     return node
+
+
+def quotient(top: Node, bottom: Node) -> Node:
+    """A fraction; a derivative such as `dy/dx` is one name, for its d does not cancel."""
+    return derivative(top, bottom) or Apply("/", (top, bottom))
+
+
+def derivative(top: Node, bottom: Node) -> Name | None:
+    """The name of `dy/dx` or `∂f/∂x`; None for another fraction."""
+    match top, bottom:
+        case (
+            Apply(op="*", args=(Name(text="d" | "partial" as sign), Name(text=above))),
+            Apply(op="*", args=(Name(text=other), Name(text=below))),
+        ) if sign == other:
+            return Name(f"{sign}{above}/{sign}{below}")
+    return None
 
 
 def argument(reader: Reader) -> Node:

@@ -3,7 +3,7 @@ r"""LaTeX commands that take arguments: fractions, roots, sums, accents, matrice
 Touches: nothing.
 """
 
-from graders.parse_arguments import argument, flat, subscript
+from graders.parse_arguments import argument, flat, quotient, subscript
 from graders.parse_cursor import Reader
 from graders.parse_tokens import ParseError
 from graders.parse_words import ACCENTS
@@ -21,7 +21,7 @@ def command(reader: Reader) -> Node:
     name = token.text
     cursor.advance()
     if name in _FRACTIONS:
-        return Apply("/", (argument(reader), argument(reader)))
+        return quotient(argument(reader), argument(reader))
     if name in _BINOMIALS:
         return Apply("binomial", (argument(reader), argument(reader)))
     if name in ("sqrt", "cbrt"):

@@ -13,7 +13,7 @@ Touches: nothing.
 
 import re
 
-from graders.parse_arguments import group
+from graders.parse_arguments import derivative, group
 from graders.parse_atoms import atom, braces
 from graders.parse_cursor import Cursor
 from graders.parse_tokens import Token
@@ -144,6 +144,8 @@ class Grammar:
                 right = self.signed_factor()
                 if token.text == "*":
                     factors.append(right)
+                elif token.text == "/" and (named := derivative(factors[-1], right)) is not None:
+                    factors[-1] = named
                 else:
                     left = factors[0] if len(factors) == 1 else Apply("*", tuple(factors))
                     factors = [Apply(token.text, (left, right))]

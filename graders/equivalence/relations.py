@@ -11,7 +11,7 @@ from graders.equivalence.scalars import close_enough, compare_equations, compare
 from graders.equivalence.solutions import compare_solutions, is_solution_set, pieces
 from graders.tree import Apply, List, Name, Node, Relation, Text, names
 
-_DY_DX = Apply("/", (Apply("*", (Name("d"), Name("y"))), Apply("*", (Name("d"), Name("x")))))
+_DY_DX = Name("dy/dx")
 
 
 def compare_relations(compare: Compare, answer: Node, reference: Node) -> Comparison:
