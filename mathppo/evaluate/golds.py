@@ -77,15 +77,15 @@ def with_unit(reference: str, unit: str) -> str:
     if not bare:
         return reference
     end = "\\%" if bare == "%" else bare if bare[0] in "\\^" else f" \\text{{ {bare}}}"
-    # Of several answers each has the unit; a comma within brackets parts none.
-    return ",".join(part + end for part in re.split(r",(?![^(\[{]*[)\]}])", reference))
+    # Of several answers each has the unit; a comma within brackets, or one that groups thousands, parts none.
+    return ",".join(part + end for part in re.split(r",(?!\d{3}(?!\d))(?![^(\[{]*[)\]}])", reference))
 
 
 def with_tolerance(reference: str, tolerance: str, unit: str, where: str) -> str:
     """Give the range of values that count as right, in the form in which graders read one.
 
     Raises:
-        BadInput: the answer or its tolerance is no number.
+        BadInput: the answer or its tolerance is no finite number, or the tolerance is below 0.
 
     >>> with_tolerance("4.2", "1e-1", "", "row 1")
     '{"from": "4.1", "to": "4.3"}'
@@ -93,10 +93,12 @@ def with_tolerance(reference: str, tolerance: str, unit: str, where: str) -> str
     try:
         middle, reach = Decimal(reference), Decimal(tolerance)
     except InvalidOperation:
+        middle = reach = Decimal("nan")
+    if not (middle.is_finite() and reach.is_finite() and reach >= 0):
         raise BadInput(
             f"{where}: expected numbers for an answer with a tolerance, got {reference!r} and {tolerance!r}; repair "
             "the row"
-        ) from None
+        )
     return json.dumps({"from": with_unit(str(middle - reach), unit), "to": with_unit(str(middle + reach), unit)})
 
 

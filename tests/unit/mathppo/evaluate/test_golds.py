@@ -77,6 +77,8 @@ def test_the_kind_of_an_answer(reference: str, expected: str) -> None:
         ("30", "^{\\circ}", "30^{\\circ}"),
         ("a_{1}=90, b_{1}=45", "^{\\circ}", "a_{1}=90^{\\circ}, b_{1}=45^{\\circ}"),
         ("(3, 4)", "cm", "(3, 4) \\text{ cm}"),
+        ("1,234", "m", "1,234 \\text{ m}"),
+        ("1,5", "m", "1 \\text{ m},5 \\text{ m}"),
     ],
 )
 def test_a_unit_is_the_answers_own(reference: str, unit: str, expected: str) -> None:
@@ -95,6 +97,8 @@ def test_graders_read_units_and_tolerances_so() -> None:
         assert grade(f"\\boxed{{{answer}}}", reference).correct is right, (answer, reference)
 
 
-def test_a_tolerance_needs_numbers() -> None:
-    with pytest.raises(BadInput, match=r"row 3: expected numbers for an answer with a tolerance, got 'x' and '1e-1'"):
-        with_tolerance("x", "1e-1", "", "row 3")
+@pytest.mark.parametrize(("reference", "tolerance"), [("x", "1e-1"), ("3", "nan"), ("3", "-0.1"), ("inf", "1")])
+def test_a_tolerance_needs_numbers(reference: str, tolerance: str) -> None:
+    message = f"row 3: expected numbers for an answer with a tolerance, got '{reference}' and '{tolerance}'"
+    with pytest.raises(BadInput, match=message):
+        with_tolerance(reference, tolerance, "", "row 3")
