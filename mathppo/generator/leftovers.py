@@ -31,9 +31,11 @@ class Claim:
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or (MEMORY_DISK if MEMORY_DISK.is_dir() else Path(tempfile.gettempdir()))
         take_back(self._root)
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._root))
-        self._lock = os.open(self.folder / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=self._root))
+        self._lock = os.open(made / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # The name by which others find it comes last: they would take it back before it is locked.
+        self.folder = made.rename(made.with_name(made.name[1:]))
         self._closed = False
 
     def note(self, *pids: int) -> None:
@@ -60,7 +62,7 @@ def take_back(root: Path) -> None:
         try:
             lock = os.open(folder / LOCK, os.O_RDWR)
         except OSError:
-            continue  # another user's, or one that is just being made
+            continue  # another user's
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

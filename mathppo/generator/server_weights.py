@@ -88,10 +88,12 @@ class ServerWeights:
                     self._ask("/wake_up?tags=kv_cache")
                     self._asleep = False
                 self._ask("/reset_prefix_cache")
-            finally:
-                # Also where it failed: a paused server would keep whoever asks next waiting for ten minutes.
+            except BaseException:
+                # A paused server would keep whoever asks next waiting for ten minutes.
                 with suppress(Refused, *LOST):
                     self._ask("/resume")
+                raise
+            self._ask("/resume")
         except (Refused, RuntimeError, *LOST) as error:
             raise StageFailed(
                 f"{self._address.url}: expected a vLLM server that takes weights, got: {error}; start it with "

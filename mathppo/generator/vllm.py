@@ -188,10 +188,10 @@ class VLLMGenerator:
                     **options,
                 )
         except (ValueError, RuntimeError, OSError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
+            reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
             raise BadCheckpoint(
-                f"{self._folder}: expected a model that vLLM {vllm.__version__} can start, got {type(error).__name__}: "
-                f"{reason}; `mathppo doctor` says what works here, engine hf runs more models"
+                f"{self._folder}: expected a model that vLLM {vllm.__version__} can start, got {reason}; "
+                "`mathppo doctor` says what works here, engine hf runs more models"
             ) from error
         if self._claim is not None:
             processes = self._llm.llm_engine.engine_core.resources.engine_manager.processes

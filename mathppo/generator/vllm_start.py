@@ -43,9 +43,9 @@ def import_vllm(*, own_process: bool) -> Any:
     try:
         import vllm  # pyright: ignore[reportMissingImports]
     except (ImportError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         raise BadSetting(
-            f"generator.engine: expected a vLLM that can be imported, got {type(error).__name__}: {reason}; on a CPU "
+            f"generator.engine: expected a vLLM that can be imported, got {reason}; on a CPU "
             "remove the CUDA builds of torchvision, torchaudio and torchcodec: scripts/install_vllm_cpu.sh does"
         ) from error
     return vllm

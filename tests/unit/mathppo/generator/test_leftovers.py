@@ -1,11 +1,14 @@
 """What a killed process leaves in shared memory is taken back, and what a living one holds is not."""
 
+import fcntl
 import mmap
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from mathppo.generator.leftovers import Claim, take_back
 
@@ -38,6 +41,21 @@ def test_what_a_killed_process_left_goes_when_the_next_one_starts(tmp_path: Path
     claim.close()
     claim.close()
     assert {path.name for path in tmp_path.iterdir()} == {"psm_of_others", "kept"}
+
+
+def test_a_claim_that_is_being_made_is_not_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = fcntl.flock
+
+    def late(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            take_back(tmp_path)  # by another process, which comes first
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    claim = Claim(tmp_path)
+    assert [path.name for path in claim.folder.iterdir()] == ["lock"]
+    claim.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_segments_that_a_process_holds_are_noted_and_freed(tmp_path: Path) -> None:

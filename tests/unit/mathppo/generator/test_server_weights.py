@@ -59,6 +59,24 @@ def test_a_server_that_sleeps_wakes_by_halves_around_the_new_weights(fake: Fake,
     weights.close()
 
 
+@pytest.mark.parametrize("failing", ["/collective_rpc", "/resume"])
+def test_a_server_that_fails_on_the_way_is_asked_to_go_on_and_said_so(
+    fake: Fake, server: Address, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    post = server.post
+
+    def fail(path: str, body: Any, *, tries: int) -> Any:
+        fake.failures = int(path == failing)
+        return post(path, body, tries=tries)
+
+    monkeypatch.setattr(server, "post", fail)
+    weights = ServerWeights(server, folder)
+    with pytest.raises(StageFailed, match=rf"takes weights, got: {failing} answered 500: engine is dead"):
+        weights.send(WEIGHTS, 1)
+    assert "/resume" in paths(fake)
+    weights.close()
+
+
 def test_one_that_kept_its_weights_wakes_for_a_request(fake: Fake, server: Address, folder: Path) -> None:
     weights = ServerWeights(server, folder, sleep=1)
     weights.wake()
