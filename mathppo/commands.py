@@ -5,6 +5,7 @@ Touches: artefacts, through the stages; standard output.
 
 import argparse
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -80,6 +81,11 @@ def _warmstart(options: argparse.Namespace) -> int:
 def _generate(options: argparse.Namespace) -> int:
     config = _configured(options)
     engine, step = _engine(options.checkpoint, config)
+    with closing(engine):
+        return _generate_with(engine, step, options, config)
+
+
+def _generate_with(engine: Generator, step: int, options: argparse.Namespace, config: Config) -> int:
     problems = choose_problems(
         store.read_artefact(options.problems, store.PROBLEMS),
         step,
@@ -169,7 +175,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise BadInput(f"evaluate: expected one checkpoint without --benchmarks, got {len(options.checkpoint)}")
     problems = _held_out(options, config)
     engine, step = _engine(path, config)
-    with open_pool(config) as pool:
+    with closing(engine), open_pool(config) as pool:
         for mode in Mode:
             evaluation = evaluate_policy(
                 engine,
@@ -294,7 +300,8 @@ def _engine(path: Path, config: Config) -> tuple[Generator, int]:
             "to a folder written by `save_pretrained`"
         )
     tokenizer = models.load_tokenizer(folder)
-    return open_engine(config.generator, folder=folder, tokenizer=tokenizer, policy_step=step), step
+    device = choose_device(config.learner)
+    return open_engine(config.generator, folder=folder, tokenizer=tokenizer, policy_step=step, device=device), step
 
 
 def _policy(path: Path, config: Config) -> Policy:

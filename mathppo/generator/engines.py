@@ -6,6 +6,8 @@ Touches: nothing itself; the engines take memory, processes and connections.
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mathppo.config import GeneratorSettings
 from mathppo.generator.base import Generator
 from mathppo.generator.hf import HFGenerator
@@ -14,7 +16,13 @@ from mathppo.generator.vllm import Place, VLLMGenerator
 
 
 def open_engine(
-    settings: GeneratorSettings, *, folder: Path, tokenizer: Any, policy_step: int, module: Any = None
+    settings: GeneratorSettings,
+    *,
+    folder: Path,
+    tokenizer: Any,
+    policy_step: int,
+    module: Any = None,
+    device: torch.device | None = None,
 ) -> Generator:
     """Open an engine.
 
@@ -24,6 +32,7 @@ def open_engine(
         tokenizer: the policy's.
         policy_step: number of updates that the weights have seen.
         module: a trainer's own policy, sampled from where it lies by the embedded engine; the others are refreshed.
+        device: of the embedded engine's own module, where none is given; None = the CPU.
 
     Raises:
         BadSetting: the engine cannot run here.
@@ -31,7 +40,9 @@ def open_engine(
     """
     if settings.engine == "hf":
         if module is None:
-            return HFGenerator.from_pretrained(folder, policy_step=policy_step, max_batch_size=settings.max_batch_size)
+            return HFGenerator.from_pretrained(
+                folder, device=device or "cpu", policy_step=policy_step, max_batch_size=settings.max_batch_size
+            )
         return HFGenerator(module, tokenizer, policy_step=policy_step, max_batch_size=settings.max_batch_size)
     if settings.engine == "vllm":
         place = Place(

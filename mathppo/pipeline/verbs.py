@@ -6,6 +6,7 @@ Touches: output folders, through the store; standard output.
 import argparse
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -45,16 +46,16 @@ def run_benchmarks(
     with open_pool(config) as pool:
         for load in policies:
             policy = load()
-            for template in templates:
-                prompting = Prompting(template.strip(), options.system_prompt)
-                for result in evaluate_benchmarks(
-                    policy, pool, benchmarks, prompting, config, options.out, golds=options.golds, reporter=reporter
-                ):
-                    if result.first_prompt is not None and result.benchmark not in {r.benchmark for r in results}:
-                        reporter.say(f"{result.benchmark}, first prompt:\n{result.first_prompt.text}")
-                    print(describe_result(result))
-                    results.append(result)
-            policy.engine.close()
+            with closing(policy.engine):
+                for template in templates:
+                    prompting = Prompting(template.strip(), options.system_prompt)
+                    for result in evaluate_benchmarks(
+                        policy, pool, benchmarks, prompting, config, options.out, golds=options.golds, reporter=reporter
+                    ):
+                        if result.first_prompt is not None and result.benchmark not in {r.benchmark for r in results}:
+                            reporter.say(f"{result.benchmark}, first prompt:\n{result.first_prompt.text}")
+                        print(describe_result(result))
+                        results.append(result)
     if len({result.template for result in results}) > 1:
         print(describe_sensitivity(results))
     print(f"{options.out}/table.md and table.csv")

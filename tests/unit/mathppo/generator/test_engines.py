@@ -35,6 +35,13 @@ def test_the_embedded_engine_samples_from_a_module_or_a_folder(folder: Path) -> 
     assert (shared.policy_step, loaded.policy_step) == (2, 2)
 
 
+def test_the_embedded_engine_loads_a_folder_where_it_is_told_to(folder: Path) -> None:
+    settings, elsewhere = GeneratorSettings(), torch.device("meta")
+    engine = open_engine(settings, folder=folder, tokenizer=TOKENIZER, policy_step=0, device=elsewhere)
+    assert isinstance(engine, HFGenerator)
+    assert engine._caller().device == elsewhere
+
+
 @pytest.mark.parametrize("name", ["vllm-http", "openai"])
 def test_an_address_is_where_the_others_are(folder: Path, name: str) -> None:
     with serve() as fake:
