@@ -21,6 +21,8 @@ MAX_UNBORN = 16
 """Of a crew at a time: so that neither end of the control socket ever waits for the other with its buffer full."""
 MAX_BAD_BIRTHS = 4
 """Deaths in a row, of newborn workers or of zygotes, after which the sandbox is given up."""
+UNKNOWN = "run graders doctor"
+"""What is said of a death whose reason nobody knows."""
 
 
 class Roster:
@@ -45,8 +47,6 @@ class Roster:
         self._by_token: dict[int, tuple[Crew, Worker]] = {}
         self._tokens = itertools.count()
         self._bad_births = 0
-        self._reason = "run graders doctor"
-        """Why the last bad birth went bad and what to do about it, where that is known."""
         self._first_fresh = 0
         """Token of the first worker that knows every module that the zygote was taught."""
         self.selector = selectors.DefaultSelector()
@@ -91,20 +91,18 @@ class Roster:
         """
         for crew in self._crews:
             crew.unborn.pop(stillborn.token, None)
-        self._reason = stillborn.reason
-        self._count_bad_birth("its workers to start")
+        self._count_bad_birth("its workers to start", stillborn.reason)
 
     def admit(self, worker: Worker, payload: bytes) -> None:
         """Let a worker begin, on the evidence of its first frame.
 
         Raises:
-            SandboxUnavailable: a required layer is not in force.
+            SandboxUnavailable: a required layer is not in force, or too many workers in a row cannot begin.
             MsgspecError: the frame is not what it should be.
         """
         locked = msgspec.msgpack.decode(payload, type=Locked | Unfit)
         if isinstance(locked, Unfit):
-            self._reason = locked.reason
-            self.part(worker)
+            self.part(worker, locked.reason)
             return
         layers = [*self._zygote.ready.layers, *locked.layers]
         worker.watch(locked.pid)
@@ -139,14 +137,14 @@ class Roster:
         """Work was done: deaths are counted from here."""
         self._bad_births = 0
 
-    def part(self, worker: Worker) -> None:
-        """Have a worker killed, and close its pipes.
+    def part(self, worker: Worker, reason: str = UNKNOWN) -> None:
+        """Have a worker killed, and close its pipes; `reason` is why it cannot begin, and what to do about it.
 
         Raises:
             SandboxUnavailable: too many in a row have died before they could begin.
         """
         if worker in self.crew_of(worker).unlocked:
-            self._count_bad_birth("its workers to start")
+            self._count_bad_birth("its workers to start", reason)
         self._bury(worker)
         self._zygote.order(End(worker.token))
 
@@ -197,9 +195,9 @@ class Roster:
                 self.selector.unregister(fd)
         worker.close()
 
-    def _count_bad_birth(self, hope: str) -> None:
+    def _count_bad_birth(self, hope: str, reason: str = UNKNOWN) -> None:
         self._bad_births += 1
         if self._bad_births >= MAX_BAD_BIRTHS:
             raise SandboxUnavailable(
-                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died: {self._reason}"
+                f"grader {self._setup.spec!r}: expected {hope}, but {MAX_BAD_BIRTHS} in a row died: {reason}"
             )
