@@ -57,13 +57,16 @@ def declared(grader: Grader, *, trusted: bool) -> Declared:
     if type(batch) is not int or not 0 <= batch <= MAX_ANSWERS_PER_PROCESS:
         raise _bad(name, f"answers_per_process from 0, for no bound, to {MAX_ANSWERS_PER_PROCESS}", batch)
     requires = _attribute(grader, name, "requires", ())
-    if not isinstance(requires, list | tuple | frozenset | set) or any(type(layer) is not str for layer in requires):
+    if type(requires) not in (list, tuple, frozenset, set) or any(type(layer) is not str for layer in requires):
         raise _bad(name, "requires to be a sequence of names of layers", requires)
+    runs_programs = _attribute(grader, name, "runs_programs", False)
+    if type(runs_programs) is not bool:
+        raise _bad(name, "runs_programs to be True or False", runs_programs)
     return Declared(
         name,
         _reader(grader, name),
         callable(_attribute(grader, name, "shown", None)),
-        bool(_attribute(grader, name, "runs_programs", False)),
+        runs_programs,
         batch,
         list(requires),
         _examples(name, _attribute(grader, name, "examples", ())),
