@@ -118,8 +118,11 @@ class Refresher:
     @property
     def _tolerance(self) -> float:
         """Largest gap, in nats."""
-        is_exact = self.learner.compute.dtype == torch.float32 and self.config.generator.dtype != "bfloat16"
-        return self.config.generator.probe_tolerance or (TOLERANCE_FLOAT32 if is_exact else TOLERANCE_BFLOAT16)
+        settings = self.config.generator
+        # A server's precision is its own: in half on a GPU, unless it was told otherwise.
+        may_halve = settings.engine == "vllm-http" and settings.dtype == "auto" and torch.cuda.is_available()
+        is_exact = self.learner.compute.dtype == torch.float32 and settings.dtype != "bfloat16" and not may_halve
+        return settings.probe_tolerance or (TOLERANCE_FLOAT32 if is_exact else TOLERANCE_BFLOAT16)
 
     @torch.no_grad()
     def _learner_logprobs(self, rollouts: Sequence[Rollout], *, temperature: float) -> tuple[Tensor, Tensor]:

@@ -206,7 +206,7 @@ def _open_engine(
     elif ranks.rank > 0:
         return None  # one engine of its own process or machine serves the first rank, which shards nothing of it
     settings = config.generator
-    if settings.dtype == "auto":
+    if settings.engine == "vllm" and settings.dtype == "auto":
         settings = msgspec.structs.replace(settings, dtype=config.learner.compute_dtype)
     engine = open_engine(settings, folder=folder, tokenizer=tokenizer, policy_step=0, module=module)
     return SharedEngine(engine, ranks) if shares else engine

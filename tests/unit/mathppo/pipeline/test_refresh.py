@@ -119,6 +119,27 @@ def test_engines_in_bfloat16_may_be_off_at_a_token_and_not_at_all_of_them(made: 
         refresher.refresh()
 
 
+def test_a_server_beside_a_gpu_may_sample_in_bfloat16_unless_said_otherwise(
+    made: tuple[Refresher, Copying], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refresher, engine = made
+    engine.shift = 0.1
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for settings, passes in (
+        (("vllm-http", "auto"), True),
+        (("vllm-http", "float32"), False),
+        (("vllm", "auto"), False),
+    ):
+        named = zip(("generator.engine", "generator.dtype"), settings, strict=True)
+        config = tiny_config(("generator.temperature", "0.5"), *named)
+        again = Refresher(config, engine, refresher.learner, refresher.tokenizer, PROBLEMS[0])
+        if passes:
+            assert again.refresh()["probe_gap_max"] == pytest.approx(0.1, abs=0.01)
+        else:
+            with pytest.raises(BrokenInvariant, match=r"up to 0\.005 nats"):
+                again.refresh()
+
+
 def test_a_set_tolerance_is_the_one_used(made: tuple[Refresher, Copying]) -> None:
     _, engine = made
     engine.reports_raw = True

@@ -1,6 +1,7 @@
 """What the processes of a run hold: which engines can stand beside them, and that each samples its share."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from mathppo.errors import BadSetting
 from mathppo.generator.base import Request, Sampling
 from mathppo.learner.sharding import ALONE, Ranks
 from mathppo.pipeline import station as module
+from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.station import SharedEngine, Station, check_engine
 from mathppo.records import Rollout
 
@@ -60,6 +62,21 @@ def test_an_engine_that_would_join_the_learners_processes_is_refused() -> None:
     check_engine(tiny_config(), Ranks(1, 2))
     with pytest.raises(BadSetting, match=r"generator\.own_process: expected true .* on 2 processes"):
         check_engine(inside, Ranks(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "opened"),
+    [("vllm", "auto", "bfloat16"), ("vllm", "float32", "float32"), ("vllm-http", "auto", "auto")],
+)
+def test_an_engine_of_our_own_samples_in_the_learners_precision_and_a_server_in_its_own(
+    engine: str, asked: str, opened: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "open_engine", lambda settings, **_: settings.dtype)
+    config = tiny_config(
+        ("generator.engine", engine), ("generator.dtype", asked), ("learner.compute_dtype", "bfloat16")
+    )
+    learner = cast(Any, SimpleNamespace(policy=None))
+    assert module._open_engine(config, RunDirectory(Path()), ALONE, learner, cast(Any, None)) == opened
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
