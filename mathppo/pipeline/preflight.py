@@ -71,10 +71,15 @@ def check_device(config: Config) -> None:
 
 def _check_engine(config: Config) -> None:
     settings = config.generator
-    if settings.engine in ("vllm-http", "openai") and not settings.url:
+    if settings.engine == "openai":
         raise BadSetting(
-            "generator.url: expected an address such as http://127.0.0.1:8000 with generator.engine="
-            f"\"{settings.engine}\", got ''"
+            'generator.engine: expected "hf", "vllm" or "vllm-http" for training, got "openai", which takes no new '
+            "weights and only samples and evaluates"
+        )
+    if settings.engine == "vllm-http" and not settings.url:
+        raise BadSetting(
+            'generator.url: expected an address such as http://127.0.0.1:8000 with generator.engine="vllm-http", got '
+            "''"
         )
     reason = placement.why_not() if settings.engine == "vllm" else ""
     if reason:

@@ -45,7 +45,7 @@ def test_what_is_there_is_let_through(folder: Path) -> None:
             BadCheckpoint,
             r"learner\.critic_from: .* no config\.json in /no/where",
         ),
-        ({"generator__engine": "openai"}, BadSetting, r"generator\.url: expected an address .* got ''"),
+        ({"generator__engine": "openai", "generator__url": "http://here"}, BadSetting, r"which takes no new weights"),
         ({"generator__engine": "vllm-http"}, BadSetting, r"generator\.url: expected an address .* got ''"),
     ],
 )
