@@ -106,7 +106,9 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "probe_gap_max": Metric(
             "nats", "largest gap between engine and learner on a probe's log-probabilities, after the refresh"
         ),
-        "tokens_per_s": Metric("tokens/s", "completion tokens sampled over generate_s"),
+        "tokens_per_s": Metric(
+            "tokens/s", "completion tokens sampled over generate_s; none where a run that went on found some"
+        ),
         "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
         "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),
         "behaviour_logratio_by_size": Metric(

@@ -189,14 +189,15 @@ def iterate(session: Session) -> MetricRow:
     """One iteration of PPO: generate, grade, learn; log it, and write a checkpoint when one is due."""
     config, run, station = session.config, session.run, session.station
     learner = station.learner
-    started, watch = time.monotonic(), Stopwatch()
+    started, watch, folder = time.monotonic(), Stopwatch(), run.iteration(learner.step + 1)
+    is_begun = folder.exists()
     scored = _sample_and_score(
         session,
         purpose="train",
         iteration=learner.step,
         count=config.generator.prompts_per_iteration,
         samples=config.generator.samples_per_prompt,
-        folder=run.iteration(learner.step + 1),
+        folder=folder,
         watch=watch,
     )
     with watch.measure("learn"):
@@ -208,9 +209,10 @@ def iterate(session: Session) -> MetricRow:
         **metrics,
         **refreshed,
         **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},
-        "tokens_per_s": num_tokens / max(watch.seconds["generate"], 1e-9),
         "other_s": time.monotonic() - started - sum(watch.seconds.values()),
     }
+    if not is_begun:  # else an earlier process had its part in the tokens, and took none of the time
+        metrics["tokens_per_s"] = num_tokens / max(watch.seconds["generate"], 1e-9)
     # Logged before it is saved: a kill in between repeats the iteration, and its row, from the checkpoint before.
     append_row(run.metrics, Iteration(iteration=learner.step, metrics=metrics))
     if learner.step % config.run.checkpoint_every == 0 or learner.step == config.run.iterations:

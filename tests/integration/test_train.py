@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -119,6 +120,18 @@ def test_running_again_changes_nothing(finished: RunDirectory) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.root.rglob("*")}
     train(tiny_config(), finished.root, SILENT)
     assert {p: p.stat().st_mtime_ns for p in finished.root.rglob("*")} == before
+
+
+def test_iterations_repeated_from_disk_are_the_same_and_claim_no_speed(finished: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(finished.root, run.root)
+    run.summary.unlink()
+    for folder in (run.checkpoint(4), run.evaluation(4)):
+        shutil.rmtree(folder)
+    train(tiny_config(), run.root, SILENT)
+    assert_same_run(finished, run)
+    _, rows = read_rows(run.metrics)
+    assert [row.iteration for row in rows if "tokens_per_s" in row.metrics] == [1, 2]
 
 
 def test_other_settings_are_refused_by_name_and_touch_nothing(finished: RunDirectory) -> None:
