@@ -186,7 +186,7 @@ def _verb(
 
 def _config_file(text: str) -> Path:
     path = Path(text)
-    return path if path.suffix or path.exists() else recipe_path(text)
+    return path if path.suffix == ".toml" or path.exists() else recipe_path(text)
 
 
 def _explain_unknown(argument: str) -> str:

@@ -66,7 +66,7 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _prepare(options: argparse.Namespace) -> int:
-    prepare(_configured(options), options.out, Reporter())
+    prepare(options.config, options.out, Reporter())
     print(f"{options.out}/train and {options.out}/held_out")
     return 0
 
@@ -111,7 +111,7 @@ def _generate_with(engine: Generator, step: int, options: argparse.Namespace, co
 
 
 def _grade(options: argparse.Namespace) -> int:
-    config = _configured(options)
+    config: Config = options.config
     rollouts = store.read_artefact(options.rollouts, store.ROLLOUTS)
     if not rollouts:
         raise BadArtefact(f"{options.rollouts}: expected at least one rollout, found none; redo its stage")
@@ -198,11 +198,11 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _score(options: argparse.Namespace) -> int:
-    return verbs.score(options, _configured(options), Reporter())
+    return verbs.score(options, options.config, Reporter())
 
 
 def _export(options: argparse.Namespace) -> int:
-    return verbs.export_results(options, _configured(options))
+    return verbs.export_results(options, options.config)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -281,7 +281,7 @@ def describe(evaluation: Evaluation) -> str:
 
 
 def _configured(options: argparse.Namespace) -> Config:
-    """Give the command's configuration, and set up torch as it says."""
+    """Give the configuration of a command that computes with a model, and set up torch as it says."""
     config: Config = options.config
     check_device(config)
     models.quiet()

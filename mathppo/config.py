@@ -38,7 +38,9 @@ class ProblemsSettings(Settings, frozen=True):
         default_factory=lambda: [("linear", level, 1.0) for level in range(1, 6)],
     )
     count: Annotated[int, doc("training problems to prepare from the built-in equations", ge=1)] = 16384
-    held_out: Annotated[str, doc("held-out set: a name under data/held_out, or a file like `source`")] = "linear"
+    held_out: Annotated[
+        str, doc("held-out set: a name under data/held_out, a benchmark by card, or a file like `source`")
+    ] = "linear"
     check_against: Annotated[list[str], doc("benchmarks that no training problem may be in, by card")] = msgspec.field(
         default_factory=list
     )

@@ -14,7 +14,7 @@ from mathppo.config import Config, ProblemsSettings
 from mathppo.errors import BadInput
 from mathppo.evaluate.benchmarks import Benchmark, find_card, load_benchmark
 from mathppo.evaluate.contamination import find_contamination
-from mathppo.problems import load_held_out, load_problems, sample_problems
+from mathppo.problems import load_problems, sample_problems
 from mathppo.progress import Reporter
 from mathppo.records import Problem
 from mathppo.seeds import derive_seed
@@ -32,8 +32,7 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
         "held_out": partial(held_out_problems, settings),
         "train": partial(_training_problems, settings, config.run.seed),
     }
-    folder = Path(settings.benchmark_dir) if settings.benchmark_dir else None
-    others = [load_benchmark(find_card(name), folder) for name in settings.check_against]
+    others = [load_benchmark(find_card(name), _benchmark_folder(settings)) for name in settings.check_against]
     missing = [name for name in loaders if not store.is_finished(out / name, store.PROBLEMS, made_from)]
     # All are read and compared before the first is written: what is refused leaves nothing behind to train on.
     found = {name: loaders[name]() for name in missing}
@@ -99,17 +98,21 @@ def _training_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
 
 
 def held_out_problems(settings: ProblemsSettings) -> list[Problem]:
-    """Give the held-out set that the settings name: a committed one, or a file; no seed changes it.
+    """Give the held-out set that the settings name: a committed one, a benchmark, or a file; no seed changes it.
 
     Raises:
         BadSetting: no such set.
         BadInput: a file that is missing or cannot be read.
     """
-    if Path(settings.held_out).suffix:
-        return load_problems(
-            settings.held_out,
-            question_field=settings.question_field,
-            reference_field=settings.reference_field,
-            reference_format=settings.reference_format,
-        )
-    return load_held_out(settings.held_out)
+    if Path(settings.held_out).suffix in ("", ".toml"):
+        return list(load_benchmark(find_card(settings.held_out), _benchmark_folder(settings)).problems)
+    return load_problems(
+        settings.held_out,
+        question_field=settings.question_field,
+        reference_field=settings.reference_field,
+        reference_format=settings.reference_format,
+    )
+
+
+def _benchmark_folder(settings: ProblemsSettings) -> Path | None:
+    return Path(settings.benchmark_dir) if settings.benchmark_dir else None

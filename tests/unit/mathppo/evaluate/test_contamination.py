@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mathppo.config import load_config
-from mathppo.errors import BadInput
+from mathppo.errors import BadInput, BadSetting
 from mathppo.evaluate.contamination import ExactHit, find_contamination, normalised
 from mathppo.pipeline.prepare import prepare
 from mathppo.progress import SILENT
@@ -107,3 +107,19 @@ def test_prepare_stops_at_a_row_of_any_named_benchmark(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     train, _ = prepare(load_config(None, settings), tmp_path / "clean", SILENT)
     assert len(train) == 20
+
+
+def test_a_card_names_the_held_out_set(tmp_path: Path) -> None:
+    rows = [{"question": p.question, "answer": "1"} for p in word_problems(20, 4, "t")]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    held_out = word_problems(5, 1, "e")
+    (tmp_path / "set.jsonl").write_text(
+        "".join(json.dumps({"problem": p.question, "answer": "1"}) + "\n" for p in held_out)
+    )
+    card = tmp_path / "set.toml"
+    card.write_text('name="set"\nfile="set.jsonl"\nquestion="problem"\nanswer="answer"\nlicence="ours"\n')
+    settings = [("problems.source", str(tmp_path / "train.jsonl")), ("problems.held_out", str(card))]
+    _, found = prepare(load_config(None, settings), tmp_path / "out", SILENT)
+    assert [problem.question for problem in found] == [problem.question for problem in held_out]
+    with pytest.raises(BadSetting, match="expected one of .*linear.*, or a card's .toml file, got 'liner'"):
+        prepare(load_config(None, [*settings[:1], ("problems.held_out", "liner")]), tmp_path / "other", SILENT)
