@@ -47,6 +47,7 @@ _NUMBER_DEEP = re.compile(rf"(?:\d+(?:(?:\{{,\}}|,\\!\s?)\d{{3}}(?!\d))*(?:\.\d*
 _NUMBER_TOP = re.compile(rf"\d{{1,3}}(?:{_GAP}\d{{3}}(?!\d))+(?:\.\d+)?{_EXPONENT}")
 _DECIMAL_COMMA = re.compile(r"(?:0\{,\}\d+|\d+\{,\}\d{1,2})(?![\d.]|\{,\})")
 """Where the braces say that the comma is part of the numeral, and the digits after it are no thousands."""
+_CLOSING = re.compile(r"\s*(?:\\right\s*)?(?:[)\]]|\\\})")
 _COMMA, _SPACE = re.compile(r"\{,\}|,\\!\s?"), re.compile(r"\\[,;: ]|\s|~")
 """How digits are grouped by commas, and how by spaces; commas and spaces together may mean a decimal comma."""
 _NUMBER_REPEATING = re.compile(rf"\d*\.\d*{_REPEAT}")
@@ -150,7 +151,7 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
     if match is not None:
         written = _repeated(match.group())
         written = f"0{written}" if written.startswith(".") else written
-    elif (match := _DECIMAL_COMMA.match(text, at)) is not None:
+    elif (match := _DECIMAL_COMMA.match(text, at)) is not None and not _is_bracketed(text, at, match.end()):
         written = match.group().replace("{,}", ".")
     else:
         match = (_NUMBER_TOP.match(text, at) if depth == 0 else None) or _NUMBER_DEEP.match(text, at)
@@ -168,6 +169,11 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
         raise ParseError(f"expected a numeral of at most {max_digits} digits, got {len(written)}", at)
     tokens.append(Token("number", written, at, spaced))
     return match.end()
+
+
+def _is_bracketed(text: str, at: int, end: int) -> bool:
+    r"""Whether `text[at:end]` is all that stands in brackets, where `(1{,}2)` is rather a pair than a number."""
+    return text[max(0, at - 2) : at].rstrip()[-1:] in ("(", "[", "{") and _CLOSING.match(text, end) is not None
 
 
 def _word_token(word: str, at: int, spaced: bool) -> Token:
