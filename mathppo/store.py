@@ -172,8 +172,9 @@ class ArtefactWriter(Generic[T]):
         )
         write_file(self._partial / "artefact.json", msgspec.json.format(msgspec.json.encode(header), indent=2))
         self.close()
-        (self._partial / "made_from").unlink()
         os.rename(self._partial, self._path)
+        # After the rename: unfinished work that does not say what it was made from would be taken for any other's.
+        (self._path / "made_from").unlink()
 
     def discard(self) -> None:
         """Give up what is unfinished: the next writer starts from nothing."""

@@ -49,12 +49,25 @@ def test_a_killed_writer_goes_on_after_its_last_whole_record(
     assert store.read_artefact(tmp_path / "a", kind) == records
 
 
-def test_a_kill_between_the_header_and_the_rename_loses_nothing(tmp_path: Path) -> None:
-    store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
-    (tmp_path / "a").rename(store.partial_path(tmp_path / "a"))
+def test_a_kill_around_the_rename_loses_nothing_and_forgets_no_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store.os, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.write_artefact(tmp_path / "a", store.PROBLEMS, PROBLEMS, "origin")
+    monkeypatch.undo()
+    with pytest.raises(BadArtefact, match="made from other inputs or settings"):
+        store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "other")
+    monkeypatch.setattr(store.Path, "unlink", killed)
     with store.ArtefactWriter(tmp_path / "a", store.PROBLEMS, "origin") as writer:
         assert writer.done == PROBLEMS
-        writer.finish()
+        with pytest.raises(KeyboardInterrupt):
+            writer.finish()
+    monkeypatch.undo()
+    assert store.is_finished(tmp_path / "a", store.PROBLEMS, "origin")
     assert store.read_artefact(tmp_path / "a", store.PROBLEMS) == PROBLEMS
 
 
