@@ -1,4 +1,4 @@
-"""The typed tree that an answer is read into, and its bounded form on the wire.
+"""The typed tree that an answer is read into, and its bounds.
 
     Number · Name · Apply              numbers, symbols, and every operation on them
     Relation · Interval · Builder      statements and the sets that they describe
@@ -18,7 +18,6 @@ import msgspec
 
 from graders.errors import BadInput
 
-MAX_TREE_BYTES = 200_000
 MAX_TREE_NODES = 5_000
 MAX_TREE_DEPTH = 120
 MAX_DIGITS = 2_500
@@ -150,9 +149,6 @@ Node = (
     | Quantity
 )
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Node)
-
 
 def children(node: Node) -> tuple[Node, ...]:
     """The nodes directly below `node`, left to right."""
@@ -207,24 +203,3 @@ def check_tree(node: Node) -> None:
             raise BadInput(f"tree: expected {len(current.ops) + 1} terms in a relation, got {len(current.terms)}")
         if isinstance(current, Matrix) and len({len(row) for row in current.rows}) > 1:
             raise BadInput("tree: expected matrix rows of equal length, got a ragged matrix")
-
-
-def encode_tree(node: Node) -> bytes:
-    """The tree as msgpack."""
-    return _encoder.encode(node)
-
-
-def decode_tree(blob: bytes) -> Node:
-    """The tree that `encode_tree` wrote, checked against every bound: the bytes may come from a hostile process.
-
-    Raises:
-        BadInput: the bytes are too many, are not a tree, or exceed a bound.
-    """
-    if len(blob) > MAX_TREE_BYTES:
-        raise BadInput(f"tree: expected at most {MAX_TREE_BYTES} bytes, got {len(blob)}")
-    try:
-        node = _decoder.decode(blob)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadInput(f"tree: expected an encoded answer tree, got bytes that are not one ({error})") from error
-    check_tree(node)
-    return node
