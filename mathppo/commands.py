@@ -122,7 +122,7 @@ def _grade(options: argparse.Namespace) -> int:
         settings=[config.grader, config.reward, config.learner.truncation, config.generator.max_new_tokens],
     )
     by_id = {problem.id: problem for problem in problems}
-    with open_pool(config) as pool:
+    with open_pool(config.grader) as pool:
         grading = Grading(pool, by_id)
         scored = write_scored(grading, rollouts, config, options.out, made_from=made_from, reporter=Reporter())
     row = diagnostics.of_rollouts(scored)
@@ -175,7 +175,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise BadInput(f"evaluate: expected one checkpoint without --benchmarks, got {len(options.checkpoint)}")
     problems = _held_out(options, config)
     engine, step = _engine(path, config)
-    with closing(engine), open_pool(config) as pool:
+    with closing(engine), open_pool(config.grader) as pool:
         for mode in Mode:
             evaluation = evaluate_policy(
                 engine,

@@ -143,7 +143,7 @@ def supervise(seed: int, variant: str, out: Path, config: Config, ppo: Outcome) 
             step += 1
         engine = HFGenerator(policy, tokenizer, max_batch_size=config.generator.max_batch_size)
         held_out = read_artefact(run.held_out_problems, PROBLEMS)
-        with open_pool(config) as pool:
+        with open_pool(config.grader) as pool:
             for mode in Mode:
                 evaluate_policy(
                     engine, tokenizer, pool, held_out, config, folder, mode=mode, policy_step=0, weights=str(step)

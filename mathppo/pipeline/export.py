@@ -25,10 +25,11 @@ from mathppo.evaluate.export import (
 )
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.samples import GradedSample, Sample
-from mathppo.pipeline.grading import grade_samples, open_grader
+from mathppo.pipeline.grading import grade_samples
 from mathppo.pipeline.rescore import samples_of
 from mathppo.pipeline.result_files import problems_folder, prompts_file, read_results
 from mathppo.pipeline.run_directory import versions
+from mathppo.pipeline.stages import open_pool
 from mathppo.records import Problem
 
 Format = Literal["lm-eval", "lighteval"]
@@ -84,7 +85,7 @@ def _samples(
     problems = store.read_artefact(problems_folder(folder, result.benchmark, result.golds), store.PROBLEMS)
     (samples,) = samples_of(folder, [result])
     settings = msgspec.structs.replace(grader, name=result.grader)
-    with open_grader(settings) as pool:
+    with open_pool(settings) as pool:
         graded = grade_samples(
             pool, settings, samples, {p.id: p for p in problems}, folder / "verdicts.jsonl", template=result.template
         )

@@ -37,16 +37,6 @@ def identify(settings: GraderSettings) -> GraderIdentity:
     )
 
 
-def open_grader(settings: GraderSettings) -> GraderPool:
-    """Start the sandboxed grader that the settings name."""
-    return GraderPool(
-        grader=settings.name,
-        num_workers=settings.num_workers,
-        time_limit_s=settings.time_limit_s,
-        memory_limit_bytes=settings.memory_limit_bytes,
-    )
-
-
 def grade_samples(
     pool: GraderPool,
     settings: GraderSettings,

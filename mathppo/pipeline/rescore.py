@@ -18,8 +18,9 @@ from mathppo.evaluate.result import Result
 from mathppo.evaluate.samples import SAMPLES, GradedSample, Sample
 from mathppo.evaluate.tables import markdown_table
 from mathppo.pipeline.benchmark import tally
-from mathppo.pipeline.grading import grade_samples, open_grader
+from mathppo.pipeline.grading import grade_samples
 from mathppo.pipeline.result_files import policy_folder, problems_folder, read_results, write_record
+from mathppo.pipeline.stages import open_pool
 from mathppo.progress import SILENT, Reporter
 
 
@@ -48,7 +49,7 @@ def rescore(
     flips: list[Flip] = []
     rescored: list[Result] = []
     num_samples = before = after = 0
-    with open_grader(old) as old_pool, open_grader(new) as new_pool:
+    with open_pool(old) as old_pool, open_pool(new) as new_pool:
         for result, samples in zip(results, samples_of(out, results), strict=True):
             problems = store.read_artefact(problems_folder(out, result.benchmark, result.golds), store.PROBLEMS)
             by_id = {problem.id: problem for problem in problems}

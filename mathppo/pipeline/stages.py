@@ -14,7 +14,7 @@ from pathlib import Path
 from graders import GraderPool
 from graders.verdict import Status, Verdict
 from mathppo import store
-from mathppo.config import Config
+from mathppo.config import Config, GraderSettings
 from mathppo.errors import BadInput, StageFailed
 from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.progress import SILENT, Reporter
@@ -270,9 +270,8 @@ def overlong_budget(config: Config) -> int:
     return config.generator.max_new_tokens if config.learner.truncation == "penalty" else 0
 
 
-def open_pool(config: Config) -> GraderPool:
+def open_pool(settings: GraderSettings) -> GraderPool:
     """Start the sandboxed grader that the settings name."""
-    settings = config.grader
     return GraderPool(
         grader=settings.name,
         num_workers=settings.num_workers,

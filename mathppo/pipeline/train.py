@@ -138,7 +138,7 @@ def _begin(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) 
     # Before anything is written: a mistake in what is needed late must not cost the stages before it.
     check_start(config)
     watch = Stopwatch()
-    with open_pool(config) as pool, open_run(run, config, standing(pool)):
+    with open_pool(config.grader) as pool, open_run(run, config, standing(pool)):
         try:
             with watch.measure("total"):
                 first, last = _all_stages(config, run, ranks, pool, watch, reporter)

@@ -43,7 +43,7 @@ def run_benchmarks(
         check_size(benchmark.card.name, len(benchmark.problems), samples)
     templates = (options.templates or config.problems.template).split(",")
     results: list[Result] = []
-    with open_pool(config) as pool:
+    with open_pool(config.grader) as pool:
         for load in policies:
             policy = load()
             with closing(policy.engine):
