@@ -154,10 +154,15 @@ class Refresher:
                 "they are those of temperature 1: the engine gives raw log-probabilities; start it with "
                 "--logprobs-mode processed_logprobs"
             )
+        compute = str(self.learner.compute.dtype).removeprefix("torch.")
+        if self.config.generator.dtype not in ("auto", compute):
+            return (
+                f"the engine computes in {self.config.generator.dtype}, the learner in {compute}, and bfloat16 rounds "
+                "away what a step changes (note M-gen-6): set generator.dtype to auto"
+            )
         return (
             "usual causes: a tied head that was not sent, prefixes cached under the old weights, raw instead of "
-            "processed log-probabilities, another model behind the address, or bfloat16 where "
-            "generator.probe_tolerance is for float32"
+            "processed log-probabilities, another model behind the address, or another dtype there"
         )
 
 

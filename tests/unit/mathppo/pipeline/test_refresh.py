@@ -140,6 +140,14 @@ def test_a_server_beside_a_gpu_may_sample_in_bfloat16_unless_said_otherwise(
                 again.refresh()
 
 
+def test_a_probe_names_dtypes_that_differ(made: tuple[Refresher, Copying]) -> None:
+    _, engine = made
+    config = tiny_config(("generator.temperature", "0.5"), ("generator.dtype", "bfloat16"))
+    engine.shift = 0.2
+    with pytest.raises(BrokenInvariant, match=r"in bfloat16, the learner in float32, .* set generator\.dtype to auto"):
+        Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0]).refresh()
+
+
 def test_a_set_tolerance_is_the_one_used(made: tuple[Refresher, Copying]) -> None:
     _, engine = made
     engine.reports_raw = True
