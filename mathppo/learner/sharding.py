@@ -151,13 +151,11 @@ def join(kind: str = "") -> Iterator[Ranks]:
     try:
         if kind == "cuda":
             torch.cuda.set_device(rank % torch.cuda.device_count())
-        if size == 1:
-            yield ALONE
-        else:
-            mesh = init_device_mesh(kind, (size,))
-            yield Ranks(rank, size, mesh, distributed.new_group(backend="gloo", timeout=PATIENCE))
+        # Whoever waits here may wait for the first rank to write, for longer than a group's own ten minutes.
+        group: Any = distributed.new_group(backend="gloo", timeout=PATIENCE)
+        yield ALONE if size == 1 else Ranks(rank, size, init_device_mesh(kind, (size,)), group)
         # Leave together: a rank that takes its connections down while another still works can abort either.
-        distributed.barrier()
+        distributed.barrier(group)
         distributed.destroy_process_group()
     except BaseException as error:
         is_first = _fails_first(store)
