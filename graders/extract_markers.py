@@ -72,12 +72,14 @@ def last_marker(text: str, start: int, end: int) -> Span | None:
     lowered = tail.lower()
     if len(lowered) != len(tail):
         lowered = tail  # a letter changed its width: positions would shift, so capitals go unnoticed
-    at, empty = len(tail), None
-    while (at := max(lowered.rfind(keyword, 0, at) for keyword in _KEYWORDS)) >= 0:
+    last, empty = {keyword: lowered.rfind(keyword) for keyword in _KEYWORDS}, None
+    while (at := max(last.values())) >= 0:
         span = _announced_at(text, start + at - 1, start, end)
         if span is not None and span[0] < span[1]:
             return span
         empty = empty or span
+        for keyword in [keyword for keyword, found in last.items() if found + len(keyword) > at]:
+            last[keyword] = lowered.rfind(keyword, 0, at)
     return empty
 
 
@@ -102,9 +104,11 @@ def _announced_at(text: str, at: int, start: int, end: int) -> Span | None:
 def _chosen_before(text: str, line: int, at: int, end: int) -> Span | None:
     """The letter in "B is the correct answer", whose keyword stands at `at`."""
     at += text[at : at + 1] == "\n"
-    begin = max(line, at - MAX_CHOSEN_CHARS)
-    line_end = text.find("\n", at, end)
-    matches = _CHOSEN.finditer(text, begin, line_end if line_end >= 0 else end)
+    line_end = text.find("\n", at, at + MAX_CHOSEN_CHARS)
+    line_end = line_end if 0 <= line_end < end else end
+    if line_end > at + MAX_CHOSEN_CHARS:
+        return None  # the sentence goes on
+    matches = _CHOSEN.finditer(text, max(line, at - MAX_CHOSEN_CHARS), line_end)
     return next((match.span(1) for match in matches if match.end() == at), None)
 
 

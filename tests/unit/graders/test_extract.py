@@ -8,6 +8,7 @@ import time
 import pytest
 
 from graders.extract import Extraction, ExtractionPolicy, extract
+from graders.extract_markers import last_marker
 
 FOUND = [
     (r"so \boxed{42}.", "42", "boxed"),
@@ -137,3 +138,11 @@ def test_extraction_is_linear_in_the_length_of_the_text(unit: str) -> None:
         return time.perf_counter() - start
 
     assert min(seconds(200_000) for _ in range(2)) < 0.5
+
+
+@pytest.mark.parametrize("unit", ["answer ", "B is the correct answer, ", ". B is the correct answer no", "option\n"])
+def test_keywords_that_announce_nothing_take_linear_time(unit: str) -> None:
+    text = unit * (100_000 // len(unit))
+    start = time.process_time()
+    assert last_marker(text, 0, len(text)) is None
+    assert time.process_time() - start < 1.0
