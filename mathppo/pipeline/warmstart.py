@@ -58,7 +58,7 @@ def warmstart(config: Config, problems: Sequence[Problem], out: Path, reporter: 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a warm start was made from, kept with it; an empty text where a checkpoint does not say.
+    """What a warm start was made from, kept with it; other checkpoints do not say.
 
     Args:
         made_from: fingerprint of problems and settings.
@@ -84,7 +84,8 @@ def _is_there(folder: Path, origin: Origin) -> bool:
         store.check_free(folder)
         return False
     file = folder / ORIGIN / "made_from"
-    if file.is_file() and file.read_text() != origin.made_from:
+    found = file.read_text() if file.is_file() else ""
+    if found != origin.made_from:
         raise BadCheckpoint(
             f"{folder}: was made from other problems or settings; delete it, or choose another output folder"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import tiny_config
 
+from mathppo.errors import BadCheckpoint
 from mathppo.learner import checkpoint
 from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.warmstart import warmstart
@@ -53,3 +54,11 @@ def test_a_kill_between_the_two_renames_of_a_state_loses_nothing(
     ours, theirs = (checkpoint.verify_checkpoint(path).sha256 for path in (out, tmp_path / "straight"))
     assert ours == theirs
     assert {path.name for path in tmp_path.iterdir()} == {"problems", "straight", "warm"}
+
+
+def test_a_checkpoint_of_another_kind_is_not_taken_for_a_warm_start(tmp_path: Path) -> None:
+    config, out = tiny_config(), tmp_path / "warm"
+    problems, _ = prepare(config, tmp_path / "problems", SILENT)
+    checkpoint.save_checkpoint(out, step=40, folders={}, optimizers={})
+    with pytest.raises(BadCheckpoint, match="was made from other problems or settings; delete it"):
+        warmstart(config, problems, out, SILENT)
