@@ -29,9 +29,10 @@ class RunSettings(Settings, frozen=True):
 
 
 class ProblemsSettings(Settings, frozen=True):
-    source: Annotated[str, doc('"equations" (built in), a .jsonl or .parquet file, or a hub id of `datasets`')] = (
-        "equations"
-    )
+    source: Annotated[
+        str,
+        doc('"equations" (built in), a .jsonl, .json, .csv, .parquet or .arrow file, a folder or hub id of `datasets`'),
+    ] = "equations"
     mix: Annotated[
         list[tuple[str, int, float]], doc("built-in equations: rows of family, level, weight", min_length=1)
     ] = msgspec.field(

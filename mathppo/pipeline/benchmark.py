@@ -125,7 +125,7 @@ def evaluate_benchmark(
         reporter=reporter, title=f"{name} verdicts",
     )  # fmt: skip
     first, tallied = problems[0].id, tally(pool, name, policy.step, problems, logged, graded)
-    texts = {name: str(tokenizer.decode(ids)) for name, ids in prompts.items()}
+    texts = {problem_id: str(tokenizer.decode(ids)) for problem_id, ids in prompts.items()}
     result = Result(
         benchmark=name,
         template=template,
