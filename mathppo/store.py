@@ -30,7 +30,6 @@ from mathppo.records import Problem, Record, Rollout, ScoredRollout
 
 T = TypeVar("T", bound=Record)
 _LENGTH = struct.Struct("<I")
-_RECORD_LIMIT_BYTES = 1 << 28
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True):
