@@ -113,7 +113,7 @@ def _result(
     return Result(
         benchmark=config.problems.held_out,
         template=config.problems.template,
-        golds="official",
+        golds="corrected",  # as `prepare` loads a benchmark
         weights=weights,
         model=f"step {evaluation.policy_step}",
         grader=config.grader.name,

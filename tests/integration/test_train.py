@@ -23,6 +23,7 @@ from mathppo.learner import checkpoint, models
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
 from mathppo.pipeline.evaluate import read_evaluations
+from mathppo.pipeline.result_files import read_results
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.progress import SILENT
 
@@ -94,6 +95,7 @@ def test_the_evaluations_of_a_run_can_be_compared(finished: RunDirectory, capsys
     said = capsys.readouterr().out
     assert "on linear.plain.greedy (10 problems)" in said
     assert "on linear.plain.sampled (10 problems)" in said
+    assert {result.golds for result in read_results(finished.evaluation(4))} == {"corrected"}
 
 
 def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(finished: RunDirectory) -> None:
