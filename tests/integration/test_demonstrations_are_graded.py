@@ -25,7 +25,7 @@ def test_right_demonstrations_are_correct(name: str, pool: GraderPool) -> None:
     assert not refused
 
 
-@pytest.mark.parametrize("name", HELD_OUT_COUNTS)
+@pytest.mark.parametrize("name", [name for name in HELD_OUT_COUNTS if name != "facts"])  # where nothing can slip
 def test_slipped_demonstrations_are_correct_only_where_their_answer_is_the_reference(
     name: str, pool: GraderPool
 ) -> None:

@@ -122,7 +122,8 @@ def test_memory_that_runs_out_is_one_line_with_what_takes_less(
         ("--grader.name=no-such-grader", "grader 'no-such-grader'"),
         ("--problems.source=nowhere.jsonl", "nowhere.jsonl: expected a file"),
         ("--model.path=/no/where", "model.path: expected a Hugging Face model folder"),
-        ("--generator.engine=openai", "generator.url: expected an address"),
+        ("--generator.engine=vllm-http", "generator.url: expected an address"),
+        ("--generator.engine=openai", "which takes no new weights"),
     ],
 )
 def test_a_mistake_that_would_matter_late_does_not_take_the_run_directory(
