@@ -42,13 +42,32 @@ _MATH = re.compile(r"\$\$?([^$]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _WORDY = re.compile(r"(?<![\\A-Za-z{])[a-z]{3,}\s+[a-z]{2,}")
 _NUMBER = re.compile(
     r"(?<![A-Za-z\d.,_^\\/])(?:[$€£]\s?)?[-−+]?[$€£]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(?:\.?\d+)?"
-    r"(?:\s+\d+/\d+|/\d+|:\d\d)?(?:\s?[%°]|\s?percent\b)?(?![A-Za-z\d])"
+    r"(?:\s+\d+/\d+|/\d+|:\d\d)?(?:\s?[%°]|\s(?:percent|hundred|thousand|million|billion|trillion|dozen)\b)?(?![A-Za-z\d])"
 )
-_NEGATION = re.compile(r"\b(?:not|never|isn't|aren't|cannot|can't|neither|nor|either|or|maybe|perhaps|between)\b", re.I)
+_SIGN = re.compile(r"(?:=|\b(?:is|are|be|equals|to))\s*([-−]\s*)\Z")
+_WORKED_ON = re.compile(
+    r"(?:[-−+/^<≤≥≠√∛×·÷]|(?<![-=])>|[\w)]\*|\b(?:minus|negative|plus|times|mod|modulo|than|at least|at most|exceeds?"
+    r"|twice|thrice|half|over|under|below|above|log|ln|sin|cos|tan|sqrt"
+    r"|(?:half|third|quarter|double|square|cube|roots?|multiples?|factors?|divisors?|reciprocal|inverse|power|opposite"
+    r"|negative|factorial|logarithm|percent) of|(?:divided|divisible|multiplied) by))[\s$]*\Z",
+    re.IGNORECASE,
+)
+"""What before a value says that something else is meant: a term or factor of more, a bound, a function of it."""
+_GOES_ON = re.compile(
+    r"\s*(?:(?:hundred|thousand|million|billion|trillion|dozen|more than|less than|times|modulo|mod)\b"
+    r"|![^\s!*_]|[xyzn]\b)"
+)
+_TAG = re.compile(r"</?\w{1,10}>")
+_NEGATION = re.compile(
+    r"\b(?:not|never|isn't|aren't|cannot|can't|neither|nor|either|or|maybe|perhaps|between|nobody"
+    r"|anything but|differs? from|is (?:false|impossible|wrong|incorrect))\b|\?\s*\Z",
+    re.IGNORECASE,
+)
 _COPULA = re.compile(r"(?:\b(?:is|are|was|were|equals|equal to|be|=)|=)\s*(?=[^=]*\Z)")
 MAX_SENTENCE_CHARS = 600
 MAX_CHOSEN_CHARS = 60
 MAX_TRAILING_WORDS = 5
+MAX_BEFORE_CHARS = 40
 MAX_WORDS_IN_TEXT = 3
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z']{2,}")
 _MATH_WORDS = frozenset(
@@ -194,7 +213,7 @@ def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
         start = annotated + 2  # after a calculator annotation, `<<2*3=6>>6`
     formulas = [match for match in _MATH.finditer(text, start, end) if not _WORDY.search(match.group())]
     if formulas:
-        return _last_formula(text, formulas, end)
+        return _last_formula(text, formulas, start, end)
     numbers = [match for match in _NUMBER.finditer(text, start, end) if re.search(r"\d", match.group())]
     copula = _COPULA.search(text, start, end)
     after = [match for match in numbers if copula is not None and match.start() >= copula.end()]
@@ -203,13 +222,23 @@ def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
         return None, "ambiguous" if numbers else "no_answer"
     if stated is numbers and len(text[numbers[-1].end() : end].split()) > MAX_TRAILING_WORDS:
         return None, "no_answer"
-    return trim(text, *stated[0].span()), ""
+    return _as_meant(text, start, stated[0].span(), stated[0].span())
 
 
-def _last_formula(text: str, formulas: list[re.Match[str]], end: int) -> tuple[Span | None, str]:
+def _as_meant(text: str, start: int, outer: Span, value: Span) -> tuple[Span | None, str]:
+    """The value at `outer`, delimiters included, with a sign set apart; ambiguous where a word beside it changes it."""
+    if _GOES_ON.match(text, outer[1]):
+        return None, "ambiguous"
+    before = _TAG.sub("", text[max(start, outer[0] - MAX_BEFORE_CHARS) : outer[0]])
+    if (sign := _SIGN.search(before)) is not None and outer == value:
+        return trim(text, outer[0] - len(sign[1]), outer[1]), ""
+    return (None, "ambiguous") if _WORKED_ON.search(before) else (trim(text, *value), "")
+
+
+def _last_formula(text: str, formulas: list[re.Match[str]], start: int, end: int) -> tuple[Span | None, str]:
     last = formulas[-1]
     if len(text[last.end() : end].split()) > MAX_TRAILING_WORDS:
         return None, "no_answer"
     if len(formulas) > 1 and text[formulas[-2].end() : last.start()].strip(" ,") in ("", "and"):
         return None, "ambiguous"  # one of several values in a row
-    return trim(text, *last.span(last.lastindex or 0)), ""
+    return _as_meant(text, start, last.span(), last.span(last.lastindex or 0))

@@ -19,6 +19,12 @@ _CHOICE = re.compile(
     r"(?![-+*/^=<>,]|(?:\\text\s*\{\s*)?(?:and|or)\b).+|))",
     re.DOTALL,
 )
+_NO_CONTENT = re.compile(
+    r"(?:[}\s]|\\text\s*\{)*(?:is (?:wrong|false|incorrect|not)\b|[A-E](?:[\s,;/]+[A-E]){0,9}[\s.}]*\Z)"
+    r"|.*?(?:(?<![(\w])[B-J][.:)]|\([B-J]\))\s+(?!and\b|or\b|are\b|is\b)\S",
+    re.DOTALL,
+)
+"""What stands beside a letter and is no option's text: a denial, or more letters."""
 _LETTER_AFTER = re.compile(r"(?:\\text\w{0,2}\s?\{)?\s?\(([A-J])\)\s?\}?\Z")
 _CLOCK = re.compile(
     r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?\s?([ap]\.?\s?m\.?)?|(\d{1,2})\s?([ap]\.?\s?m\.?)", re.IGNORECASE
@@ -43,7 +49,8 @@ def choice(text: str, read: Read) -> Node | None:
     match = _CHOICE.fullmatch(text)
     if match is not None:
         letter = match["bracketed"] or match["lower"] or match["bare"]
-        return _with_content(letter.upper(), match["content"].strip().strip("~").strip(), read)
+        content = match["content"].strip().strip("~").strip()
+        return None if _NO_CONTENT.match(content) else _with_content(letter.upper(), content, read)
     after = _LETTER_AFTER.search(text, max(0, len(text) - 20))
     if after is None or not (before := text[: after.start()].strip().removesuffix("\\")):
         return None
@@ -136,6 +143,8 @@ def words(text: str, read: Read) -> Node | None:
     if (part := _fraction_in_words(canonical)) is not None:
         return part
     first, _, rest = canonical.partition(" ")
+    if first in ("negative", "minus") and (value := NUMBER_WORDS.get(rest)) is not None:
+        return Apply("neg", (Number(str(value)),))
     if rest and (value := NUMBER_WORDS.get(first)) is not None and (unit := canonical_unit(rest)) is not None:
         multiplier = MULTIPLIERS.get(rest)
         return Number(str(value * int(multiplier))) if multiplier else Quantity(Number(str(value)), unit)

@@ -51,6 +51,10 @@ _EXCEPT = re.compile(
     re.IGNORECASE,
 )
 _ALL = re.compile(r"(?:\\text\s*\{\s*)?(?:for )?all\s*\}?\s*(?=[a-z]\s*(?:[<>≤≥]|\\(?:le|ge|ne|in)))")
+_SIGN_WORD = re.compile(
+    r"\s*(?:(?:negative|minus)\s+|\\text\s*\{\s*(?:negative|minus)\s*\}\s*)(?=[\d.\\$]|infinity\b)", re.IGNORECASE
+)
+_INFIX = re.compile(r"\\(?:over|choose)(?![A-Za-z])")
 _PLAIN_BUILDER = re.compile(r"\{\s*([a-z]\s*(?:\||:|\\mid).{1,200})\}")
 MAX_CHARS = 4_000
 MAX_LETTERS_CHARS = 120
@@ -93,6 +97,10 @@ def _words(text: str) -> str:
         text = _PER_CENT.sub("percent", text)
     if "¢" in text:
         text = text.replace("¢", "\\text{ cents}")
+    if "inus" in text or "egative" in text:
+        text = _SIGN_WORD.sub("-", text, count=1) if _SIGN_WORD.match(text) else text
+    if (infix := _INFIX.search(text) if "\\over" in text or "\\choose" in text else None) is not None:
+        text = _braced(text, infix.start())
     if "mod" in text:
         text = _MODULUS.sub(lambda found: f"\\pmod{{{found[1] or found[2]}}}", text)
     if "all" in text or "any" in text or "All" in text:
@@ -108,6 +116,14 @@ def _words(text: str) -> str:
     if "$" in text and (amount := _DOLLAR_TEXT.fullmatch(text)) is not None:
         text = "\\" + amount[1]
     return text
+
+
+def _braced(text: str, at: int) -> str:
+    """The value whose `\\over` or `\\choose` stands at `at` in braces, where nothing encloses it yet."""
+    if text.count("{", 0, at) != text.count("}", 0, at):
+        return text
+    first = text.rfind("=", 0, at) + 1
+    return f"{text[:first]}{{{text[first:]}}}"
 
 
 def _letters(text: str) -> str | None:

@@ -50,6 +50,13 @@ FOUND = [
     ("So $3 + 4 = 7$ apples.", "3 + 4 = 7", "final_line"),
     ("It is 2 * 3 = <<2*3=6>>6 dollars", "6", "final_line"),
     ("12<|im_end|>", "12", "final_line"),
+    ("So x = - 4.", "- 4", "final_line"),
+    ("So there are 4 million of them.", "4 million", "final_line"),
+    ("So it is **4**!", "4", "final_line"),
+    ("Hence => 4 apples remain.", "4", "final_line"),
+    ("So <b>4</b> apples remain.", "4", "final_line"),
+    ("The number of wrong votes is 4.", "4", "final_line"),
+    ("The second one is bigger by 4.", "4", "final_line"),
 ]
 
 
@@ -80,6 +87,20 @@ MISSING = [
     ("It is 3 or 4.", "ambiguous"),
     ("There are 3 apples and 4 pears.", "ambiguous"),
     ("we have $a=3$ and $b=4$", "ambiguous"),
+    ("Is it 4?", "ambiguous"),
+    ("It is false that x = 4.", "ambiguous"),
+    ("So x > 4.", "ambiguous"),
+    ("So x is less than 4.", "ambiguous"),
+    ("So $x$ exceeds $4$.", "ambiguous"),
+    ("So it is twice 4.", "ambiguous"),
+    ("So it is the square root of 4.", "ambiguous"),
+    ("So it is √4.", "ambiguous"),
+    ("So it is 4!.", "ambiguous"),
+    ("So it is minus $4$.", "ambiguous"),
+    ("So it is -$4$.", "ambiguous"),
+    ("So $y$ is $4$ more than $5$.", "ambiguous"),
+    ("So $y$ is $5$ million.", "ambiguous"),
+    ("So n is $10$ mod $4$.", "ambiguous"),
 ]
 
 

@@ -48,6 +48,10 @@ GRADER = MathGrader()
         ("\\text{all } x < 2", "x < 2"),
         ("{x | x < 2}", "\\{x | x < 2\\}"),
         ("20^\\circ\\text{C}", "20\\text{ celsius}"),
+        ("negative 5", "-5"),
+        ("\\text{minus }\\frac{1}{2}", "-\\frac{1}{2}"),
+        ("{4}\\over{5}", "{{4}\\over{5}}"),
+        ("x = 4 \\choose 2", "x ={ 4 \\choose 2}"),
     ],
 )
 def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
@@ -69,6 +73,8 @@ def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
         "x^{o+1}",
         "0.12...",
         "total 3",
+        "negative slope",
+        "\\overline{AB}",
         "ABC",
     ],
 )
