@@ -107,16 +107,34 @@ def require_known_steps(learner: Learner, scored: Sequence[ScoredRollout]) -> No
         )
 
 
+def require_known_tokens(learner: Learner, scored: Sequence[ScoredRollout]) -> None:
+    """Refuse rollouts of another vocabulary, which no row of the embedding stands for.
+
+    Raises:
+        BadInput: a token id that the policy does not have.
+    """
+    size = learner.policy.config.get_text_config().vocab_size
+    for rollout in (item.rollout for item in scored):
+        for ids in (rollout.prompt_ids, rollout.completion_ids):
+            if min(ids) < 0 or max(ids) >= size:
+                raise BadInput(
+                    f"rollout {rollout.problem_id!r} sample {rollout.sample_index}: expected token ids from 0 to "
+                    f"{size - 1}, the policy's, got {min(ids)} to {max(ids)}; give the checkpoint that sampled it"
+                )
+
+
 def learn(
     learner: Learner, scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTrainedTokenizerBase
 ) -> MetricRow:
     """Update the learner on one iteration's rollouts and give what was measured.
 
     Raises:
-        BadInput: rollouts of a step that the settings cannot learn from; see `require_known_steps`.
+        BadInput: rollouts of a step that the settings cannot learn from, or of another vocabulary; see
+            `require_known_steps` and `require_known_tokens`.
         StageFailed: no rollout can be learnt from.
     """
     require_known_steps(learner, scored)
+    require_known_tokens(learner, scored)
     iteration = learner.step
     experience = learner.experience(make_batch(scored, config, tokenizer), skip_old=True)
     return learner.update(
@@ -154,6 +172,7 @@ def pretrain_critic(
 ) -> None:
     """Fit the critic to the frozen policy's rollouts until it knows enough of held-out ones, or the epochs end."""
     settings = config.learner
+    require_known_tokens(learner, scored)
     batch = make_batch(scored, config, tokenizer)
     train, held_out = split_problems(batch)
     seed = derive_seed(config.run.seed, "critic pretraining")

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 from tiny_runs import scored_rollout, tiny_config, tiny_learner, tiny_rollouts
 
@@ -48,6 +49,20 @@ def test_rollouts_of_an_earlier_step_are_refused_where_the_clip_would_not_know_t
 def test_rollouts_of_a_later_step_are_refused(anchor: str, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(BadInput, match=r"expected rollouts of step 2 or before, the checkpoint's, got those of \[3\]"):
         learn(at_step(2, stale_anchor=anchor), [scored_rollout(policy_step=3)], tiny_config(), tokenizer)
+
+
+@pytest.mark.parametrize("field", ["prompt_ids", "completion_ids"])
+@pytest.mark.parametrize("token", [-1, 10_000, 2**64 - 1])
+def test_rollouts_of_another_vocabulary_are_refused(
+    field: str, token: int, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    good = scored_rollout(problem_id="other")
+    foreign = msgspec.structs.replace(good.rollout, **{field: [token] * len(getattr(good.rollout, field))})
+    scored = [scored_rollout(), msgspec.structs.replace(good, rollout=foreign)]
+    with pytest.raises(BadInput, match=rf"rollout 'other' sample 0: expected token ids from 0 to \d+.*got {token} to"):
+        learn(tiny_learner(), scored, tiny_config(), tokenizer)
+    with pytest.raises(BadInput, match="the policy's"):
+        pretrain_critic(tiny_learner(), scored, tiny_config(), tokenizer, tmp_path / "log", SILENT)
 
 
 def test_truncated_rollouts_leave_the_losses_only_where_they_are_masked(tokenizer: PreTrainedTokenizerBase) -> None:
