@@ -62,7 +62,7 @@ class Reporter:
                 nonlocal finished
                 finished += count
                 rate = (finished - done) / max(time.monotonic() - started, 1e-9)
-                progress.update(task, advance=count, rate=f"{rate:.3g}/s", numbers=_numbers(numbers))
+                progress.update(task, advance=count, rate=_rate(rate), numbers=_numbers(numbers))
 
             yield advance
 
@@ -75,7 +75,8 @@ class Reporter:
             elapsed = max(time.monotonic() - started, 1e-9)
             rate = (finished - done) / elapsed
             left = f", {(total - finished) / rate:.0f} s left" if rate > 0 and finished < total else ""
-            return f"{title}: {finished}/{total}, {elapsed:.1f} s, {rate:.3g}/s{left} {_numbers(latest)}".rstrip()
+            pace = f", {_rate(rate)}{left}" if rate > 0 else ""
+            return f"{title}: {finished}/{total}, {elapsed:.1f} s{pace} {_numbers(latest)}".rstrip()
 
         def advance(count: int, **numbers: float) -> None:
             nonlocal finished, latest, shown
@@ -120,6 +121,15 @@ class Silent(Reporter):
 
 
 SILENT = Silent()
+
+
+def _rate(rate: float) -> str:
+    """Write a rate without an exponent.
+
+    >>> _rate(4934.2), _rate(0.2841)
+    ('4,934/s', '0.284/s')
+    """
+    return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"
 
 
 def _numbers(numbers: dict[str, float]) -> str:

@@ -28,6 +28,15 @@ def test_a_log_gets_a_last_line_with_count_rate_and_numbers() -> None:
     (line,) = shown(console).splitlines()
     assert line.startswith("teach: 4/4, ")
     assert line.endswith("/s loss 0.12 tokens/s 6,523")
+    assert "e+" not in line
+
+
+def test_a_log_gets_no_rate_of_work_that_was_done_before() -> None:
+    console = log()
+    with Reporter(console).task("teach", 4, done=4):
+        pass
+    (line,) = shown(console).splitlines()
+    assert line == "teach: 4/4, 0.0 s"
 
 
 def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
