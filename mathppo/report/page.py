@@ -115,7 +115,8 @@ def headline(run: RunRecord) -> str:
         if before is None or after is None or before.accuracy is None or after.accuracy is None:
             continue
         numbers = f"{share(before.accuracy)} to {share(after.accuracy)}"
-        points = 100 * (after.accuracy - before.accuracy)
+        # Rounded first: a float's last bit would part it from the table's difference of counts.
+        points = 100 * round(after.accuracy - before.accuracy, 12)
         if after.low > before.high:
             said = f"raised {mode} accuracy on held-out problems from {numbers}, by {points:.1f} points"
         elif after.high < before.low:

@@ -1,5 +1,6 @@
 """The page: whole from a whole run, with notes from a broken one, and never more than text from hostile text."""
 
+import dataclasses
 import io
 import json
 import random
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from synthetic_run import view, write_run
 
+from mathppo.evaluate.metrics import Evaluation, Mode
 from mathppo.report import terminal_tables, write_report, write_views
 from mathppo.report.figures import smoothed
 from mathppo.report.page import headline
@@ -189,6 +192,19 @@ def test_headlines_say_what_happened(tmp_path: Path) -> None:
     )
     worse = read_run(write_run(tmp_path / "worse", lift=-0.2, iterations=60))
     assert headline(worse).startswith("The run lowered greedy accuracy on held-out problems from 36.0% to")
+
+
+def test_the_headline_rounds_a_difference_as_the_table_does(tmp_path: Path) -> None:
+    run = read_run(write_run(tmp_path / "worse", lift=-0.2, iterations=60))
+
+    def at(evaluation: Evaluation, share: float) -> Evaluation:
+        row = replace(evaluation.overall, accuracy=share, low=share - 0.001, high=share + 0.001)
+        return replace(evaluation, rows=[row])
+
+    first, last = run.of(Mode.GREEDY)[0], run.of(Mode.GREEDY)[-1]
+    said = headline(dataclasses.replace(run, evaluations=[at(first, 55 / 2000), at(last, 4 / 2000)]))
+    assert 100 * (4 / 2000 - 55 / 2000) < -2.55 == 100 * (4 - 55) / 2000, "a case that a float's last bit decides"
+    assert f"from 2.8% to 0.2%, by {100 * (55 - 4) / 2000:.1f} points" in said
 
 
 @pytest.mark.parametrize(
