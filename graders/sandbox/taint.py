@@ -61,7 +61,10 @@ class Watch:
         """
         if self._late is not None:
             late, self._late = self._late, None
-            raise LateImportError(f"{late} inside the sandbox; exercise it in the grader's examples, which run before")
+            raise LateImportError(
+                f"{late} inside the sandbox; do it at the top of the grader's file, or exercise it in the grader's "
+                "examples, which run before"
+            )
 
     def forget(self) -> None:
         """Forget what was seen."""

@@ -56,7 +56,7 @@ def test_late_import_is_an_error_and_taints_nothing_after_it(late_file: Path) ->
         ("error", "tainted"),
         ("correct", "full"),
     ]
-    assert "import of colorsys inside the sandbox; exercise it in the grader's examples" in verdicts[0].detail
+    assert "import of colorsys inside the sandbox; do it at the top of the grader's file" in verdicts[0].detail
     assert "open of /etc/hostname" in verdicts[2].detail
 
 
