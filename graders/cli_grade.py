@@ -60,7 +60,8 @@ def grade(options: argparse.Namespace) -> int:
             counts = _graded(pool, options.file, total, Counter(), sys.stdout.buffer)
     else:
         counts = _resumable(options, total)
-    print(", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status]), file=sys.stderr)
+    told = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
+    print(told or f"{options.file}: no rows", file=sys.stderr)
     return FOUND_FAILURE if counts[Status.ERROR] else OK
 
 

@@ -84,3 +84,10 @@ def test_verdicts_that_cannot_be_written_are_bad_input(rows: Path, tmp_path: Pat
 def test_the_bar_says_how_far_it_is_and_how_long_it_takes() -> None:
     assert bar_text(50, 200, 10.0).startswith("[########......................] 25 % 50/200 rows, 10/s, 15 s left")
     assert bar_text(0, 0, 0.0).startswith(f"[{'#' * 30}] 100 % 0/0 rows, 0/s ")
+
+
+def test_a_file_without_rows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert grade(empty, tmp_path / "verdicts.jsonl") == 0
+    assert capsys.readouterr().err == f"{empty}: no rows\n"
