@@ -31,7 +31,10 @@ def read_results(folder: Path) -> list[Result]:
         except (msgspec.DecodeError, BadInput) as error:
             raise BadArtefact(f"{path}: expected a result of evaluate, got: {error}; run evaluate again") from None
     if not results:
-        raise BadArtefact(f"{folder}: expected results of evaluate, found none; run `mathppo evaluate` with --out")
+        raise BadArtefact(
+            f"{folder}: expected results of evaluate, found none; run `mathppo evaluate` with --out, for score "
+            "and export with --benchmarks too"
+        )
     return results
 
 

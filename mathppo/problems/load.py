@@ -102,7 +102,8 @@ def _to_problem(row: Row, where: str, numbered_id: str, fields: _Fields) -> Prob
 def _field(row: Row, name: str, where: str) -> Any:
     if row.get(name) is None:
         raise BadInput(
-            f"{where}: expected a field {name!r}, got {', '.join(map(repr, row)) or 'none'}; name another field"
+            f"{where}: expected a field {name!r}, got {', '.join(map(repr, row)) or 'none'}; name another field "
+            "(problems.question_field, problems.reference_field)"
         )
     return row[name]
 

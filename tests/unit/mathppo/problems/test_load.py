@@ -188,7 +188,10 @@ def _use_cache(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             r"set\.jsonl line 2: expected one JSON .* got broken",
         ),
         (["[1]"], r"set\.jsonl line 1: expected one JSON object, got list"),
-        ([{"question": "?"}], r"set\.jsonl line 1: expected a field 'reference', got 'question'; name another"),
+        (
+            [{"question": "?"}],
+            r"set\.jsonl line 1: expected a field 'reference', got 'question'; name another .*reference_field",
+        ),
         ([{}], r"set\.jsonl line 1: expected a field 'question', got none"),
         ([{"question": None, "reference": "1"}], r"expected a field 'question'"),
         ([{"question": " ", "reference": "1"}], r"line 1: expected text in field 'question', got ' '"),
