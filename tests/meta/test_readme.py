@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from source_tree import ROOT
 
+from graders.cli import main
+
 
 @pytest.fixture(scope="module")
 def readme() -> str:
@@ -34,6 +36,13 @@ def test_its_examples_run_as_they_stand(readme: str, tmp_path: Path, monkeypatch
             assert doctest.DocTestRunner(verbose=False).run(test).failed == 0, name
         else:
             exec(compile(source, name, "exec"), {"__name__": "__main__"})
+
+
+def test_its_verifier_conforms(readme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (verifier,) = [block for block in _blocks(readme, "python") if "GRADER = " in block]
+    (tmp_path / "verifier.py").write_text(verifier)
+    code = main(["conformance", f"{tmp_path / 'verifier.py'}:GRADER"])
+    assert code == 0, capsys.readouterr().out
 
 
 def test_every_path_it_names_exists(readme: str) -> None:
