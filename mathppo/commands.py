@@ -155,7 +155,8 @@ def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config) -> int:
     if ranks.rank == 0:
         for name in LEARNT:
             if name in metrics:
-                print(f"{name:<28}{metrics[name]:>12.4g} {TRAINING_METRICS[name].unit}")
+                unit = TRAINING_METRICS[name].unit.removeprefix("1")  # a pure number has none
+                print(f"{name:<28}{metrics[name]:>12.4g} {unit}".rstrip())
         print(f"{options.out}: step {learner.step}; all metrics in {log}")
     return 0
 
@@ -181,7 +182,7 @@ def _evaluate(options: argparse.Namespace) -> int:
                 engine,
                 engine.tokenizer,
                 pool,
-                problems[: config.evaluate.num_problems_final or None],
+                problems[: options.limit or config.evaluate.num_problems_final or None],
                 config,
                 options.out,
                 mode=mode,
@@ -206,10 +207,9 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    if not (options.run_dir / "config.toml").is_file():
-        raise BadInput(
-            f"{options.run_dir}: expected a run directory, found no config.toml there; give train's --run-dir"
-        )
+    for folder in (options.run_dir, *options.control):
+        if not (folder / "config.toml").is_file():
+            raise BadInput(f"{folder}: expected a run directory, found no config.toml there; give train's --run-dir")
     if options.terminal:
         print_table(options.run_dir)
     else:

@@ -59,6 +59,16 @@ def test_the_next_iteration_starts_from_the_next_checkpoint(made: Path, tmp_path
     assert {r.seed for r in first}.isdisjoint(r.seed for r in second)
 
 
+def test_learn_shows_each_number_with_its_unit_and_a_pure_one_with_none(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn = ("learn", "--checkpoint", made / "warm", "--scored", made / "scored", "--out", tmp_path / "next")
+    assert run(*learn, *SETTINGS) == 0
+    rows = {row[0]: row[1:] for row in map(str.split, capsys.readouterr().out.splitlines())}
+    assert len(rows["policy_loss"]) == 1
+    assert rows["entropy"][1:] == ["nats"]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -84,9 +94,12 @@ def test_a_file_of_held_out_problems_serves_evaluate_as_it_serves_prepare(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.jsonl"
-    file.write_text(json.dumps({"question": "Solve for x: x+1=2", "answer": "1"}) + "\n")
+    rows = [{"question": f"Solve for x: x+{number}=2", "answer": str(2 - number)} for number in (1, 2)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = f"--problems.held_out={file}"
     assert run("evaluate", made / "next", "--out", tmp_path / "evaluation", *SETTINGS, given) == 0
+    assert "2 problems x 1" in capsys.readouterr().out
+    assert run("evaluate", made / "next", "--out", tmp_path / "limited", "--limit", "1", *SETTINGS, given) == 0
     assert "1 problems x 1" in capsys.readouterr().out
 
 
@@ -252,6 +265,7 @@ def test_a_prompt_that_does_not_fit_the_context_is_named(
         ("train --run-dir {out} --config no-such-recipe", "or one of the recipes"),
         ("train --run-dir {out} extra", "extra: not an argument of this command"),
         ("report {at}/nowhere", "nowhere"),
+        ("report {at}/run --control {at}/nowhere", "nowhere: expected a run directory, found no config.toml there"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it_and_nothing_is_written(
@@ -259,6 +273,8 @@ def test_a_mistake_is_one_line_that_names_it_and_nothing_is_written(
 ) -> None:
     out = tmp_path / "out"
     arguments = [part.format(at=made, out=out) for part in command.split()]
+    (made / "run").mkdir(exist_ok=True)
+    (made / "run" / "config.toml").touch()
     settings = [] if arguments[0] == "report" else SETTINGS
     code = run(arguments[0], *settings, *arguments[1:])
     error = capsys.readouterr().err.strip()
