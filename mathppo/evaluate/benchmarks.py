@@ -94,7 +94,7 @@ class Card(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A benchmark; the fields named at the top are those of the local file.
 
     Args:
-        name: as in `--benchmarks`.
+        name: as in `--benchmarks`; also of files within the evaluation's folder, so that it can lead to no other.
         file: name of the local file, within the folder of benchmarks: JSON, CSV, Parquet or Arrow, or a folder that
             `datasets` wrote.
         licence: of the data.
@@ -107,8 +107,8 @@ class Card(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
         hub: where else it is; None where the file is the only place.
     """
 
-    name: str
-    file: str
+    name: Annotated[str, Meta(pattern=r"^\w[\w .+-]{0,99}\Z")]
+    file: Annotated[str, Meta(pattern=r"^[^\x00]*\Z")]
     licence: str
     title: str = ""
     purpose: Literal["evaluation", "training"] = "evaluation"

@@ -117,6 +117,18 @@ def test_a_wrong_list_of_benchmarks_is_refused(text: str, message: str) -> None:
         parse_benchmarks(text)
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [(name, "d.jsonl") for name in ("../up", "/tmp/root", "..", "", "a/b", "a\0b", "a\n", "a,b", "n" * 101)]
+    + [("mine", "d\0.jsonl")],
+)
+def test_a_card_whose_name_leads_out_of_the_folder_is_refused(name: str, file: str, tmp_path: Path) -> None:
+    card = {"name": name, "file": file, "question": "q", "answer": "a", "licence": "ours"}
+    (tmp_path / "odd.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in card.items()))
+    with pytest.raises(BadSetting, match=r"odd\.toml: expected name, file, question, answer and licence, got: .*"):
+        find_card(str(tmp_path / "odd.toml"))
+
+
 def test_a_card_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.toml").write_text('name = "odd"\ncolour = "red"\n')
     with pytest.raises(BadSetting, match=r"odd\.toml: expected name, file, question, answer and licence, got: .*"):
