@@ -9,6 +9,7 @@ Touches: the import system, and the registry of this process.
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +137,20 @@ def resolve(spec: str) -> Grader:
         f"grader {spec!r}: expected one of {known}, 'package.module:attribute', 'path/to/file.py:attribute' or an "
         f"entry point of the group {ENTRY_POINT_GROUP!r}"
     )
+
+
+def located(spec: str) -> str:
+    """Give the specification with each file at its absolute path: a worker has another folder.
+
+    >>> located("trl:/there/rewards.py:accuracy"), located("cascade:exact,math")
+    ('trl:/there/rewards.py:accuracy', 'cascade:exact,math')
+    """
+    head, _, inner = spec.partition(":")
+    if head == "cascade" and inner:
+        return f"{head}:{','.join(located(name.strip()) for name in inner.split(','))}"
+    if head in WRAPPERS and inner:
+        return f"{head}:{located(inner)}"
+    return os.path.abspath(spec) if head.endswith(".py") else spec
 
 
 def attribute(spec: str) -> Any:

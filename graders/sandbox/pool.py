@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graders.errors import BadInput, GraderError, SandboxUnavailable
-from graders.grader import origin_of, resolve
+from graders.grader import located, origin_of, resolve
 from graders.sandbox.crew import MAX_CHUNK_CHARS, MAX_CHUNK_ITEMS, Crew, Item, Job
 from graders.sandbox.dispatcher import Dispatcher
 from graders.sandbox.frames import Layer, Setup
@@ -64,8 +64,7 @@ class GraderPool:
                 f"grader pool: expected num_workers from 1 to {MAX_WORKERS}, time_limit_s > 0 and memory_limit_bytes "
                 f">= 64 MiB, got {num_workers}, {time_limit_s} and {memory_limit_bytes}"
             )
-        spec = os.path.abspath(grader) if grader.partition(":")[0].endswith(".py") else grader
-        self._setup = Setup(spec, origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
+        self._setup = Setup(located(grader), origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
         self._num_workers = num_workers
         self._require = None if require is None else frozenset(require)
         self._lock = threading.Lock()

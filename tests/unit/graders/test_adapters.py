@@ -12,6 +12,7 @@ import torch
 
 from graders import BadGrader, BadInput, GraderPool, Status, UnknownGrader
 from graders.adapters import as_reward, from_openrlhf, from_trl, from_verl, to_openrlhf, to_trl, to_verl
+from graders.grader import located
 
 FAILING = """
 from graders.verdict import Status, Verdict
@@ -140,6 +141,15 @@ def test_their_functions_are_graders_of_ours(foreign: Path, function: str) -> No
     assert [v.status for v in verdicts] == [right, wrong, right, right, error, error, error, error, over, right]
     assert verdicts[0].grader == spec
     assert "expected a finite reward, got None" in verdicts[4].detail
+
+
+def test_a_wrapped_file_is_found_from_where_the_caller_is(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(foreign.parent)
+    with GraderPool(f"trl:{foreign.name}:accuracy_reward") as pool:
+        (verdict,) = pool.grade([("7", "7")])
+    assert verdict.correct
+    assert located(f"cascade:exact, {foreign.name}:Mine") == f"cascade:exact,{foreign}:Mine"
+    assert [located(name) for name in ("math", "trl", "trl:a.b:c")] == ["math", "trl", "trl:a.b:c"]
 
 
 def test_dicts_and_tensors_are_rewards(foreign: Path) -> None:
