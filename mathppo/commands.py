@@ -168,12 +168,18 @@ def _reporter_of(ranks: Ranks) -> Reporter:
 
 def _evaluate(options: argparse.Namespace) -> int:
     config, reporter = _configured(options), Reporter()
+    if options.limit < 0:
+        raise BadInput(f"--limit: expected a number of problems, or 0 for all, got {options.limit}")
     if options.benchmarks:
         policies = [partial(_policy, path, config) for path in options.checkpoint]
         return verbs.run_benchmarks(options, config, policies, reporter)
     (path,) = options.checkpoint[:1]
     if len(options.checkpoint) > 1:
         raise BadInput(f"evaluate: expected one checkpoint without --benchmarks, got {len(options.checkpoint)}")
+    if options.templates or options.system_prompt:
+        raise BadInput(
+            "evaluate: expected --templates and --system-prompt beside --benchmarks only; without, set problems.template"
+        )
     problems = _held_out(options, config)
     engine, step = _engine(path, config)
     with closing(engine), open_pool(config.grader) as pool:
