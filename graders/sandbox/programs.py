@@ -35,6 +35,9 @@ class _Output(io.BytesIO):
         super().__init__()
         self._limit = limit
 
+    def close(self) -> None:
+        """Stay readable: a program may close its standard output."""
+
     def write(self, printed: Any) -> int:
         if self.tell() + len(printed) > self._limit:
             raise _OutputLimitError
@@ -58,12 +61,22 @@ def run_program(program: str, text: str, max_output_bytes: int) -> Run:
         raise
     except _OutputLimitError:
         end = "output limit"
-    except Exception as error:  # noqa: BLE001  a program in a worker: whatever it raises is its result
-        end, failure = "raised", f"{type(error).__name__}: {error}"[:200]
+    except BaseException as error:  # noqa: BLE001  a program in a worker: whatever it raises is its result
+        end, failure = "raised", f"{type(error).__name__}: {_text_of(error)}"[:200]
     finally:
         sys.stdin, sys.stdout = streams
     printed = collected.getvalue().decode("utf-8", "replace")[:max_output_bytes]
     return Run(end, printed, failure.encode("utf-8", "replace").decode())
+
+
+def _text_of(error: BaseException) -> str:
+    """What an exception of the program says; nothing where it cannot say it, for its methods are the program's too."""
+    try:
+        return str(error)
+    except MemoryError:
+        raise
+    except BaseException:  # noqa: BLE001  the same
+        return ""
 
 
 def _opener(source: IO[str]) -> Any:

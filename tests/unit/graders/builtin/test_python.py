@@ -45,6 +45,10 @@ def test_right_programs_pass(pool: GraderPool, program: str, reference: str) -> 
     [
         ("print(3)", "incorrect", "test 2: printed '3\\n'"),
         ("print(1 / 0)", "incorrect", "test 1: ZeroDivisionError: division by zero"),
+        ("raise type('Odd', (BaseException,), {})('x')", "incorrect", "test 1: Odd: x"),
+        ("class Odd(Exception):\n    def __str__(self): raise self\nraise Odd", "incorrect", "test 1: Odd: "),
+        ("class Odd(Exception):\n    def __str__(self): return 5\nraise Odd", "incorrect", "test 1: Odd: "),
+        ("import sys\nsys.stdout.write('4')\nsys.stdout.close()", "incorrect", "test 1: printed '4'"),
         ("print(", "incorrect", "test 1: SyntaxError"),
         ("import numpy_of_my_own", "incorrect", "test 1: "),
         ("f = lambda: f()\nf()", "incorrect", "test 1: RecursionError"),
