@@ -178,7 +178,7 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise BadInput(f"evaluate: expected one checkpoint without --benchmarks, got {len(options.checkpoint)}")
     if options.templates or options.system_prompt:
         raise BadInput(
-            "evaluate: expected --templates and --system-prompt beside --benchmarks only; without, set problems.template"
+            "evaluate: expected --templates and --system-prompt beside --benchmarks only; else set problems.template"
         )
     problems = _held_out(options, config)
     engine, step = _engine(path, config)

@@ -259,7 +259,7 @@ def test_a_prompt_that_does_not_fit_the_context_is_named(
             "next: expected no checkpoint yet, found one",
         ),
         ("evaluate {at}/next --out {out} --problems.held_out=no-such-set", "no-such-set"),
-        ("evaluate {at}/next --out {out} --limit=-3", "--limit: expected a number of problems, or 0 for all"),
+        ("evaluate {at}/next --out {out} --limit=-3", "--limit: expected a number of problems"),
         ("evaluate {at}/next --out {out} --templates boxed", "beside --benchmarks only"),
         ("prepare --out {out} --problems.source={out}.jsonl", ".jsonl"),
         ("train --run-dir {out} --learner.lrr=1", "learner.lrr: unknown setting; did you mean learner.lr?"),
