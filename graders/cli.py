@@ -6,6 +6,7 @@ Touches: argv, stdin, stdout, the files it is told to read and write, and sandbo
 """
 
 import argparse
+import codecs
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -185,7 +186,7 @@ def iterate_rows(path: Path, kind: type[R]) -> Iterator[R]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):  # noqa: B007  named by the error below
                 if line.strip():
-                    yield decoder.decode(line)
+                    yield decoder.decode(line.removeprefix(codecs.BOM_UTF8))
     except OSError as error:
         raise BadInput(f"{path}: expected a readable file, got {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -62,6 +62,7 @@ class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ready"
     name: str
     split: bool
     shows: bool
+    runs_programs: bool
     trusted: bool
     answers_per_process: int
     """0 where processes may be kept, 1 where each completion gets one of its own."""

@@ -151,10 +151,14 @@ class Ledger:
         self.redo(work, culprit)
         if work.chunk.attempt == 0:
             work.crew.waiting.appendleft(work.chunk.part([culprit], attempt=1))
-        elif work.has_broken_rules:
-            self._decide(work.chunk, culprit, Status.ERROR, "violation", "the worker sent what no worker may send")
         else:
-            self._decide(work.chunk, culprit, *_cause(exit_code))
+            status, method, detail = _cause(exit_code)
+            if work.has_broken_rules:
+                status, method, detail = Status.ERROR, "violation", "the worker sent what no worker may send"
+            ran_a_program = self._ready.runs_programs and work.crew.role == "read"
+            if status is Status.ERROR and ran_a_program and exit_code != -signal.SIGKILL:
+                status = Status.INCORRECT  # its own doing: an error would be a program's way around a wrong answer
+            self._decide(work.chunk, culprit, status, method, detail)
 
     def redo(self, work: Assignment, culprit: int | None = None) -> None:
         """Put back what a lost worker had not answered, but for the culprit, if it is known."""

@@ -50,6 +50,8 @@ def run_program(program: str, text: str, max_output_bytes: int) -> Run:
     output = io.TextIOWrapper(collected, "utf-8", "replace", write_through=True)
     source = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
     streams = sys.stdin, sys.stdout
+    names = builtins.__dict__
+    kept = names.copy()  # the worker's own code needs them again
     sys.stdin, sys.stdout = source, output
     end, failure = "finished", ""
     try:
@@ -64,6 +66,7 @@ def run_program(program: str, text: str, max_output_bytes: int) -> Run:
     except BaseException as error:  # noqa: BLE001  a program in a worker: whatever it raises is its result
         end, failure = "raised", f"{type(error).__name__}: {_text_of(error)}"[:200]
     finally:
+        names.update(kept)
         sys.stdin, sys.stdout = streams
     printed = collected.getvalue().decode("utf-8", "replace")[:max_output_bytes]
     return Run(end, printed, failure.encode("utf-8", "replace").decode())

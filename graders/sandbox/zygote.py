@@ -88,6 +88,7 @@ def _ready(setup: Setup, said: Declared, layers: list[frames.Layer]) -> Ready:
         name=said.name,
         split=said.reader is not None,
         shows=said.shows,
+        runs_programs=said.runs_programs,
         trusted=is_shipped(setup.spec),
         answers_per_process=said.answers_per_process,
         requires=said.requires,

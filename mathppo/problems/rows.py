@@ -5,6 +5,7 @@
 Touches: files, for reading; the network and the cache of `datasets`, for a hub id.
 """
 
+import codecs
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -60,7 +61,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    content = path.read_bytes()
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     if not content.lstrip().startswith(b"["):
         yield from _jsonl_rows(path)
         return
@@ -70,7 +71,7 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _decoded(content: bytes, where: str) -> Any:
     try:
-        return msgspec.json.decode(content)
+        return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8))  # which Windows' editors begin a file with
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{where}: expected one JSON object, got broken JSON ({error}); repair the line") from error
 

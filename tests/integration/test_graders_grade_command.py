@@ -91,3 +91,9 @@ def test_a_file_without_rows_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     empty.touch()
     assert grade(empty, tmp_path / "verdicts.jsonl") == 0
     assert capsys.readouterr().err == f"{empty}: no rows\n"
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(rows: Path, tmp_path: Path) -> None:
+    rows.write_text(rows.read_text("utf-8"), "utf-8-sig")
+    assert grade(rows, tmp_path / "out.jsonl") == 0
+    assert statuses(tmp_path / "out.jsonl") == EXPECTED

@@ -56,8 +56,11 @@ def test_right_programs_pass(pool: GraderPool, program: str, reference: str) -> 
         ("while True: pass", "over_budget", "not done within 1 s"),
         ("while True: print('x' * 1000)", "over_budget", f"test 1: printed more than {MAX_OUTPUT_BYTES} bytes"),
         ("x = [0] * 10**11", "over_budget", "MemoryError"),
-        ("import os\nos.fork()", "error", "forbidden system call"),
-        ("import os\nos._exit(0)", "error", "exit code 0"),
+        ("import os\nos.fork()", "incorrect", "forbidden system call"),
+        ("import os\nos._exit(0)", "incorrect", "exit code 0"),
+        ("import os\nos.abort()", "incorrect", "the worker died twice"),
+        ("import threading\nthreading.Thread(target=print).start()", "incorrect", ""),
+        ("import builtins\nbuiltins.len = builtins.str = builtins.isinstance = None", "incorrect", "printed ''"),
     ],
 )
 def test_wrong_programs_fail_for_the_right_reason(pool: GraderPool, program: str, status: str, detail: str) -> None:

@@ -16,7 +16,7 @@ LARGE = Verdict(Status.OVER_BUDGET, None, "exact", "size", "more than can be loo
 @pytest.mark.parametrize("decided", [{0, 1, 2}, {2}, {1, 2}, set()])
 def test_a_job_is_unfinished_as_long_as_an_item_is_neither_decided_nor_drawn(decided: set[int]) -> None:
     crew = Crew("grade", 1, 0, 1, 8)  # draws one item at a time
-    ledger = Ledger([crew], Ready("exact", False, False, True, 0, [], [], []), 1.0, Counter())
+    ledger = Ledger([crew], Ready("exact", False, False, False, True, 0, [], [], []), 1.0, Counter())
     delivered: list[tuple[int, Verdict]] = []
     job = Job(ITEMS, delivered.extend, lambda error: None, dict.fromkeys(decided, LARGE))
     ledger.add(job)

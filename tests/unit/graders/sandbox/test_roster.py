@@ -20,7 +20,7 @@ from graders.sandbox.roster import MAX_BAD_BIRTHS, Roster
 def roster() -> Iterator[Roster]:
     """Workers of a zygote that takes orders and does nothing."""
     silent, end = os.pipe()
-    ready = Ready("exact", False, False, True, 0, [], [], [])
+    ready = Ready("exact", False, False, False, True, 0, [], [], [])
     zygote: Any = SimpleNamespace(fileno=lambda: silent, ready=ready, order=lambda message: None)
     crew = Crew("grade", MAX_BAD_BIRTHS, 0, 8, 8)
     yield (roster := Roster(Setup("exact", None, 1 << 30, 1.0, True), zygote, [crew], frozenset(), Counter()))

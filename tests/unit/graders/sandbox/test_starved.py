@@ -107,7 +107,7 @@ def test_a_worker_is_starved_if_it_has_waited_long_and_hardly_run(
 def test_an_answer_that_had_no_chance_is_an_error_and_no_reward() -> None:
     decided: list[tuple[int, Verdict]] = []
     crew = Crew("grade", 1, 0, 8, 8)
-    ready = Ready("busy", False, False, False, 8, [], [], [])
+    ready = Ready("busy", False, False, False, False, 8, [], [], [])
     ledger = Ledger([crew], ready, LIMIT_S, Counter())
     chunk = draw_chunk(Job([("1", "1", None)], decided.extend, lambda error: None), crew)
     worker: Any = None  # it is dead already

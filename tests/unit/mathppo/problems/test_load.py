@@ -47,6 +47,14 @@ def test_references_become_text(tmp_path: Path, value: object, reference: str) -
     assert load_problems(source) == [Problem(id="set-1", question="?", reference=reference)]
 
 
+@pytest.mark.parametrize("name", ["set.jsonl", "set.json"])
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path, name: str) -> None:
+    rows = [{"question": "1+1", "reference": "2"}, {"question": "1+2", "reference": "3"}]
+    lines = json.dumps(rows) if name == "set.json" else "\n".join(map(json.dumps, rows))
+    (tmp_path / name).write_text(lines, "utf-8-sig")
+    assert [problem.reference for problem in load_problems(str(tmp_path / name))] == ["2", "3"]
+
+
 def test_problem_records_are_taken_whole(tmp_path: Path) -> None:
     problems = load_held_out("system")[:3]
     source = _write(tmp_path / "set.jsonl", *(msgspec.json.encode(problem).decode() for problem in problems))
