@@ -135,9 +135,12 @@ def _by_label(results: Sequence[Result], force: bool) -> dict[str, Result]:
     for result in results:
         label = f"{result.benchmark}.{result.evaluation.mode}" if force else result.label
         if label in found:
+            got = " and ".join(
+                f"{len(one.problem_ids)} problems x {one.evaluation.samples_per_problem} of {one.model}"
+                for one in (found[label], result)
+            )
             raise BadInput(
-                f"compare: expected one result of {label} in each folder, got those of {found[label].model} and "
-                f"{result.model}; give one policy's folder within results/"
+                f"compare: expected one result of {label} in each folder, got {got}; give one's folder within results/"
             )
         found[label] = result
     return found

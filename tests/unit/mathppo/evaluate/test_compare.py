@@ -83,7 +83,7 @@ def test_forced_comparisons_use_the_problems_that_both_have() -> None:
 
 
 def test_results_that_cannot_be_paired_are_refused() -> None:
-    with pytest.raises(BadInput, match=r"one result of set\.plain\.greedy in each folder, got those of A and B"):
+    with pytest.raises(BadInput, match=r"greedy in each folder, got 1 problems x 1 of A and 1 problems x 1 of B"):
         compare_results([result([1]), result([1], model="B")], [[result([0])]])
     with pytest.raises(BadInput, match=r"a set that both have, got set\.plain\.greedy against two\.plain\.greedy"):
         compare_results([result([1])], [[result([0], name="two")]])
