@@ -156,8 +156,9 @@ class Ledger:
             if work.has_broken_rules:
                 status, method, detail = Status.ERROR, "violation", "the worker sent what no worker may send"
             ran_a_program = self._ready.runs_programs and work.crew.role == "read"
-            if status is Status.ERROR and ran_a_program and exit_code != -signal.SIGKILL:
-                status = Status.INCORRECT  # its own doing: an error would be a program's way around a wrong answer
+            did_it_itself = work.has_broken_rules or exit_code != -signal.SIGKILL  # which others send too
+            if status is Status.ERROR and ran_a_program and did_it_itself:
+                status = Status.INCORRECT  # an error would be a program's way around a wrong answer
             self._decide(work.chunk, culprit, status, method, detail)
 
     def redo(self, work: Assignment, culprit: int | None = None) -> None:

@@ -62,7 +62,8 @@ def draw_samples(
         with reporter.task(f"{benchmark} answers", len(requests), done=done) as advance:
             rate = TokenRate()
             for start in range(0, len(requests), SAMPLED_AT_ONCE):
-                portion = dict(zip(keys[start : start + SAMPLED_AT_ONCE], requests[start:], strict=False))
+                at_once = slice(start, start + SAMPLED_AT_ONCE)
+                portion = dict(zip(keys[at_once], requests[at_once], strict=True))
                 missing = [key for key in portion if key not in found]
                 if not missing:
                     continue

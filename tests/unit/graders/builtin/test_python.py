@@ -59,6 +59,11 @@ def test_right_programs_pass(pool: GraderPool, program: str, reference: str) -> 
         ("import os\nos.fork()", "incorrect", "forbidden system call"),
         ("import os\nos._exit(0)", "incorrect", "exit code 0"),
         ("import os\nos.abort()", "incorrect", "the worker died twice"),
+        (
+            "import os\nfor fd in range(3, 30):\n    try: os.write(fd, b'x' * 64)\n    except OSError: pass",
+            "incorrect",
+            "the worker sent what no worker may send",
+        ),
         ("import threading\nthreading.Thread(target=print).start()", "incorrect", ""),
         ("import builtins\nbuiltins.len = builtins.str = builtins.isinstance = None", "incorrect", "printed ''"),
     ],
