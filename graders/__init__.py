@@ -1,14 +1,12 @@
 """Completion text and reference text in, `Verdict` out: safely, in a process that can be killed, and fast.
 
-    from graders import grade
-    grade("so it is \\boxed{1/2}", "0.5").status        # correct
-
-Touches: nothing until a grader is used.
+from graders import grade
+grade("so it is \\boxed{1/2}", "0.5").status        # correct
 """
 
 from graders.errors import BadGrader, BadInput, BadReference, GraderError, SandboxUnavailable, UnknownGrader
 from graders.grader import register
-from graders.sandbox.pool import GraderPool, grade
+from graders.sandbox.host.pool import GraderPool, grade
 from graders.verdict import Status, Verdict
 
 __all__ = [

@@ -1,13 +1,11 @@
 """What can go wrong in `graders`, as one tree.
 
-    GraderError
-    ├── UnknownGrader        no grader of that name or specification
-    ├── BadGrader            the object found is not a grader, or gives what is no verdict
-    ├── BadReference         a reference that the grader cannot read
-    ├── BadInput             a call, file or record that cannot be used
-    └── SandboxUnavailable   the isolation that was asked for cannot be had here
-
-Touches: nothing.
+GraderError
+├── UnknownGrader        no grader of that name or specification
+├── BadGrader            the object found is not a grader, or gives what is no verdict
+├── BadReference         a reference that the grader cannot read
+├── BadInput             a call, file or record that cannot be used
+└── SandboxUnavailable   the isolation that was asked for cannot be had here
 """
 
 

@@ -3,8 +3,6 @@
 A specification is one of: a registered or built-in name (`math`), `package.module:attribute`,
 `path/to/file.py:attribute`, the name of an entry point of the group "graders", or `cascade:NAME,NAME,…`, `trl:SPEC`,
 `verl:SPEC`, `openrlhf:SPEC`, which wrap other graders and the reward functions of other trainers.
-
-Touches: the import system, and the registry of this process.
 """
 
 import importlib
@@ -29,9 +27,9 @@ BUILTIN = {
 }
 WRAPPERS = {
     "cascade": "graders.builtin.cascade:cascade",
-    "trl": "graders.adapters:from_trl",
-    "verl": "graders.adapters:from_verl",
-    "openrlhf": "graders.adapters:from_openrlhf",
+    "trl": "graders.integrations.reward_functions:from_trl",
+    "verl": "graders.integrations.reward_functions:from_verl",
+    "openrlhf": "graders.integrations.reward_functions:from_openrlhf",
 }
 ENTRY_POINT_GROUP = "graders"
 MAX_NAME_CHARS = 1000

@@ -2,8 +2,6 @@
 
 A verdict tells apart the model's failures from the grader's own: `error` is never a wrong answer, and no reward may be
 paid or withheld for it.
-
-Touches: nothing.
 """
 
 import enum

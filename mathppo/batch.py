@@ -20,8 +20,6 @@ Packed, the texts lie one after the other without padding; with `a b | x` as a s
     position_ids      0    1    2    3    4    0    1    2
     ends              0, 5, 8                 before = 1 2 3 6, the places that x y z x were sampled from
                                               last = 4, 7, the places of V(prompt + whole completion)
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

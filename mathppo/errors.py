@@ -10,8 +10,6 @@
 
 A message says what was expected, what came, where, and what to do. The CLI prints it as one line: exit code 1 for the
 last two, 2 for the others.
-
-Touches: nothing.
 """
 
 

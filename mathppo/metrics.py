@@ -4,8 +4,6 @@
 one JSON object a line: `{"schema": "iteration/1", "iteration": 12, "metrics": {...}}` for an iteration of PPO and
 `{"schema": "critic_pretraining/1", "epoch": 1, "metrics": {...}}` for an epoch before the first one. A metric that has
 no value (an explained variance of constant returns, say) is left out of its row, never written as NaN or null.
-
-Touches: the metrics log given by path.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Live progress of long work: a bar on a terminal, plain lines in a log.
-
-Touches: standard error.
-"""
+"""Live progress of long work: a bar on a terminal, plain lines in a log."""
 
 import sys
 import time

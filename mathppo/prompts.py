@@ -2,8 +2,6 @@
 
 A prompt is encoded once, here; nothing later encodes it again. Chat templates arrive with checkpoints and are hostile
 until shown otherwise: they run in the sandboxed jinja environment of transformers and nowhere else.
-
-Touches: nothing.
 """
 
 import re

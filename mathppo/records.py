@@ -2,8 +2,6 @@
 
 Every record is frozen, refuses unknown fields, and carries its schema version as its tag (`"schema": "rollout/1"`).
 Lengths that must agree are checked where the record is built. `Verdict` comes from `graders`.
-
-Touches: nothing.
 """
 
 import enum

@@ -3,8 +3,6 @@
 The reward is paid on the completion's last token and nowhere else. A grader's own failure pays nothing and takes
 nothing: the rollout leaves the losses. Two controls, `random` and `format`, show what part of a gain the verifier is
 not needed for (Shao et al. 2025, "Spurious Rewards", arXiv:2506.10947).
-
-Touches: nothing.
 """
 
 import random

@@ -1,8 +1,6 @@
 """One run seed, and every other seed derived from it by name.
 
 A derived seed depends on its parts only, so results do not change with batch order, replicas or interruptions.
-
-Touches: nothing.
 """
 
 import hashlib

@@ -5,8 +5,6 @@ fails where they are told apart more or less often than 5 % plus or minus 1 poin
 cover the truth less than 93 % or more than 97 % of the time. `overhead` (with --model) evaluates GSM8K, or what
 --benchmark names, with the embedded engine, and fails where that takes more than 5 % longer than the same engine takes
 to generate for the same prompts in one call; raw generation and the whole command take turns, each in its own process.
-
-Touches: argv, standard output, a temporary folder, processes of its own.
 """
 
 import argparse
@@ -23,20 +21,20 @@ import numpy as np
 import torch
 
 from graders import GraderPool
-from mathppo.append_log import AppendLog, read_log
 from mathppo.config import Config, GraderSettings, load_config
+from mathppo.evaluate.accuracy import Evaluation
 from mathppo.evaluate.benchmarks import find_card, load_benchmark
-from mathppo.evaluate.metrics import Evaluation
 from mathppo.evaluate.paired import difference_interval, mcnemar_p, sign_flip_p
 from mathppo.evaluate.samples import SAMPLES, Sample
 from mathppo.evaluate.statistics import accuracy_interval
 from mathppo.generator.base import Request
-from mathppo.generator.hf import HFGenerator
-from mathppo.pipeline.benchmark import tally
-from mathppo.pipeline.grading import grade_samples
-from mathppo.pipeline.stages import sampling_of
+from mathppo.generator.hf.hf_generator import HFGenerator
+from mathppo.pipeline.stages.benchmark import tally
+from mathppo.pipeline.stages.grade_samples import grade_samples
+from mathppo.pipeline.stages.sample_and_grade import sampling_of
 from mathppo.prompts import encode_prompt
 from mathppo.records import FinishReason, Problem
+from mathppo.storage.append_log import AppendLog, read_log
 
 MAX_S, MAX_BYTES = 60.0, 1 << 30
 STEPS = ("We add the two numbers and get {}.", "Then we halve it, which gives {}.", "So x + {} = 12 and we move on.")

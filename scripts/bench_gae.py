@@ -1,8 +1,6 @@
 """GAE on long completions: blocked scan against a per-step loop, time and float32 error.
 
 Prints one line per setting and fails (exit 1) where the bar of 10 ms and 20 times the loop at [64, 32768] is missed.
-
-Touches: argv, stdout.
 """
 
 import argparse

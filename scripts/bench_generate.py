@@ -8,8 +8,6 @@ vllm and vllm-http side by side; the server is one of its own. The last two run 
 
 Every round runs each way once, in turn; medians are printed, and the ratio's over rounds. Processor time is steadier on
 a busy machine; it is this process's, so that a server's is not in it.
-
-Touches: standard output; a model folder, for reading; a temporary folder; a server process of its own.
 """
 
 import argparse
@@ -32,11 +30,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from mathppo.config import ModelSettings
 from mathppo.generator.base import Generator, Request, Sampling
-from mathppo.generator.hf import HFGenerator
-from mathppo.generator.http import Server, ServerGenerator
-from mathppo.generator.placement import Place
-from mathppo.generator.vllm import VLLMGenerator
-from mathppo.learner import models
+from mathppo.generator.hf.hf_generator import HFGenerator
+from mathppo.generator.server.server_generator import Server, ServerGenerator
+from mathppo.generator.vllm.vllm_generator import VLLMGenerator
+from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.learner.backend import models
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.seeds import derive_seed
 

@@ -4,8 +4,6 @@
 
 A label file has `response` (or `gen` = {pre, unit, n, post}), `gold`, `label` and optionally `question`, `id`, `kind`;
 a gold file has `answer` and optionally `problem`. A gold must parse, equal itself, and differ from perturbed copies.
-
-Touches: the files named on the command line, which it reads; standard output.
 """
 
 import argparse

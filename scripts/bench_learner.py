@@ -7,8 +7,6 @@ optimizer states and one pass's activations, all on a CPU. Fails (exit 1) where 
 
 A pass's share of the peak is that of the peak measured just before and after it, the median of all repeats: other work
 on the machine slows both. `--profile` prints the operations that the policy's update spends its time in.
-
-Touches: argv, stdout; starts itself once per model.
 """
 
 import argparse
@@ -30,10 +28,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from graders.verdict import Status, Verdict
 from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings
-from mathppo.learner import forward, models
+from mathppo.learner import forward
+from mathppo.learner.backend import models
 from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import start_critic
+from mathppo.learner.load_learner import start_critic
 from mathppo.ppo.gae import gae
 from mathppo.records import FinishReason, Rollout, ScoredRollout
 

@@ -4,8 +4,6 @@ Per seed, all from one warm start: PPO as in the quickstart recipe; RLOO on as m
 the grader; and supervised training for as long as PPO took, on the warm start's own derivations and on ones without
 slips (an answer key that PPO never sees). Prints one table, the time split of an iteration, and whether each bar is
 met; exit code 1 if one is not.
-
-Touches: the folder given by --out.
 """
 
 import argparse
@@ -24,18 +22,18 @@ import torch
 from matplotlib import pyplot as plt
 
 from mathppo.config import Config, load_config
-from mathppo.evaluate.metrics import Evaluation, Mode
-from mathppo.generator.hf import HFGenerator
-from mathppo.learner import models
-from mathppo.learner.warmstart import make_optimizer, supervised_step
+from mathppo.evaluate.accuracy import Evaluation, Mode
+from mathppo.generator.hf.hf_generator import HFGenerator
+from mathppo.learner.backend import models
+from mathppo.learner.supervised import make_optimizer, supervised_step
 from mathppo.pipeline import train
-from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
 from mathppo.pipeline.run_directory import RunDirectory
-from mathppo.pipeline.stages import open_pool
-from mathppo.pipeline.warmstart import draw_examples
+from mathppo.pipeline.stages.evaluate import evaluate_policy, read_evaluations
+from mathppo.pipeline.stages.sample_and_grade import open_pool
+from mathppo.pipeline.stages.warmstart import draw_examples
 from mathppo.progress import Reporter
 from mathppo.recipes import recipe_path
-from mathppo.store import PROBLEMS, read_artefact
+from mathppo.storage.store import PROBLEMS, read_artefact
 
 MIN_GAIN = 0.35
 MIN_FINAL = 0.90
@@ -66,7 +64,7 @@ class Outcome:
 
 def main() -> int:
     """Run what is not there yet, print the table, and give 0 if every bar is met."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\nTouches")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0,1,2", help="run seeds, comma-separated [0,1,2]")
     parser.add_argument("--out", type=Path, default=Path("runs/bench_quickstart"), help="[runs/bench_quickstart]")
     parser.add_argument("--figure", type=Path, help="write the learning curves to this .png or .svg file")

@@ -1,8 +1,6 @@
 """The sandbox: answers a second, cost of the layers, time to be ready again after a kill, and work lost to hangs.
 
-    scripts/bench sandbox [--answers N] [--json]
-
-Touches: stdout, a scratch directory, sandbox processes.
+scripts/bench sandbox [--answers N] [--json]
 """
 
 import argparse

@@ -7,8 +7,6 @@ learns to overrun shows as a truncated share that grows, or falls less than anot
 
 Killed and started again, it goes on where it was; a run that is finished is not repeated. Steps decide the results, not
 seconds: load changes nothing but the time, about 20 minutes of one core's.
-
-Touches: argv, stdout, the folder that is given, the figure.
 """
 
 import argparse
@@ -24,12 +22,12 @@ import torch
 from matplotlib import pyplot as plt
 
 from mathppo.config import Config, load_config
-from mathppo.evaluate.metrics import EvaluationRow
-from mathppo.learner import models
+from mathppo.evaluate.accuracy import EvaluationRow
+from mathppo.learner.backend import models
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
-from mathppo.pipeline.evaluate import read_evaluations
 from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.pipeline.stages.evaluate import read_evaluations
 from mathppo.progress import Reporter
 
 POLICIES = ("terminal", "bootstrap", "mask", "penalty")

@@ -5,8 +5,6 @@
 `mutate` breaks, splices and nests the labelled cases and needs nothing; the same seed gives the same inputs.
 `coverage` lets libFuzzer, by the package atheris, search for inputs that reach new code. Both stop at either budget.
 Exit code 0 if all inputs got a verdict, 1 if not: each failure is printed with the input that repeats it.
-
-Touches: stdout, a scratch directory, the resource limits and timer of its own process.
 """
 
 import argparse
@@ -165,10 +163,10 @@ def target(tally: Tally) -> Any:
     """Give the function that has one grader read and judge as workers would, and tallies what came of it."""
     from graders.errors import BadReference
     from graders.grader import resolve
-    from graders.sandbox import warmup
-    from graders.sandbox.declared import declared
-    from graders.sandbox.limits import INT_DIGITS_LIMIT, RECURSION_LIMIT
-    from graders.sandbox.sound import sound
+    from graders.sandbox.child import warmup
+    from graders.sandbox.child.grader_spec import declared
+    from graders.sandbox.child.validate_verdict import sound
+    from graders.sandbox.isolation.rlimits import INT_DIGITS_LIMIT, RECURSION_LIMIT
 
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(INT_DIGITS_LIMIT)

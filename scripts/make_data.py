@@ -1,8 +1,6 @@
 """Make the held-out equation sets again, byte for byte, and print their line of `data/README.md`.
 
-    python scripts/make_data.py [FOLDER]      FOLDER defaults to data/held_out
-
-Touches: the folder, for writing.
+python scripts/make_data.py [FOLDER]      FOLDER defaults to data/held_out
 """
 
 import hashlib

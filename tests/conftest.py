@@ -1,7 +1,4 @@
-"""What holds for every test: one torch thread, no network, no screen, and hypothesis without a clock.
-
-Touches: the environment of the test process.
-"""
+"""What holds for every test: one torch thread, no network, no screen, and hypothesis without a clock."""
 
 import os
 

@@ -1,7 +1,4 @@
-"""What torchrun starts where one rank is to fail: `mathppo` whose learner raises on rank 1 at its second update.
-
-Touches: argv, the environment, and what mathppo touches.
-"""
+"""What torchrun starts where one rank is to fail: `mathppo` whose learner raises on rank 1 at its second update."""
 
 import os
 import sys

@@ -1,8 +1,6 @@
 """A tiny Llama as a GGUF file, as converters write one: byte-level BPE, chat template, rotary numbers in pairs.
 
 Imported where package gguf is; it is part of the environment with vLLM.
-
-Touches: the file that it is told to write.
 """
 
 import importlib

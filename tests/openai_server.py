@@ -1,7 +1,4 @@
-"""A small server that speaks the completions API, with a policy that any test can predict: it repeats its seed.
-
-Touches: a port on the loopback interface.
-"""
+"""A small server that speaks the completions API, with a policy that any test can predict: it repeats its seed."""
 
 import json
 import threading

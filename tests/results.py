@@ -1,12 +1,9 @@
-"""Results of evaluations that tests of comparisons and exports share.
-
-Touches: nothing.
-"""
+"""Results of evaluations that tests of comparisons and exports share."""
 
 from typing import Any
 
 from graders.verdict import Status
-from mathppo.evaluate.metrics import summarise_outcomes
+from mathppo.evaluate.accuracy import summarise_outcomes
 from mathppo.evaluate.outcomes import Outcome
 from mathppo.evaluate.result import FirstPrompt, Result
 from mathppo.records import Problem

@@ -4,8 +4,6 @@ Usage: `sharded_learner.py OUT CASES`, with settings of the learner by name of t
 checkpoint to go on from as `start`, and the tokens of a chunk as `chunk`; OUT/NAME gets `gradients.safetensors`,
 `metrics.json` and the checkpoint `done`.
 Alone or with others it does the same.
-
-Touches: argv, files under OUT.
 """
 
 import dataclasses
@@ -19,10 +17,10 @@ from safetensors.torch import save_file
 from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
-from mathppo.learner import adapters
+from mathppo.learner.backend import lora
+from mathppo.learner.backend.sharding import Ranks, join, whole
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import load_learner
-from mathppo.learner.sharding import Ranks, join, whole
+from mathppo.learner.load_learner import load_learner
 
 NUM_UPDATES = 2
 
@@ -40,12 +38,12 @@ def batch_of(step: int) -> Batch:
 
 def move_factors(learner: Learner) -> None:
     """Give the factors that start at 0 another value, for those beside them would have no gradient."""
-    factors, generator = adapters.summands(learner.models), torch.Generator().manual_seed(5)
+    factors, generator = lora.summands(learner.models), torch.Generator().manual_seed(5)
     moved = {
         name: torch.randn(factor.shape, generator=generator) / 20 if ".lora_B." in name else factor
         for name, factor in factors.items()
     }
-    adapters.put_back(learner.models, moved, where=Path("nowhere"))
+    lora.put_back(learner.models, moved, where=Path("nowhere"))
 
 
 def gradients_of(learner: Learner, batch: Batch) -> dict[str, torch.Tensor]:

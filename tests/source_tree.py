@@ -1,7 +1,4 @@
-"""The repository's source as the meta tests read it: files, syntax trees, imports, calls.
-
-Touches: the repository's files, for reading.
-"""
+"""The repository's source as the meta tests read it: files, syntax trees, imports, calls."""
 
 import ast
 from collections.abc import Callable, Iterator

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 
 from graders.verdict import Status, Verdict
-from mathppo import store
-from mathppo.evaluate.metrics import Evaluation, EvaluationRow, Group, Mode
+from mathppo.evaluate.accuracy import Evaluation, EvaluationRow, Group, Mode
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.statistics import wilson_interval
 from mathppo.metrics import NUM_POSITIONS, CriticPretraining, Iteration, append_row
 from mathppo.records import FinishReason, Problem, Rollout, ScoredRollout
-from mathppo.report.views import RolloutView, write_views
+from mathppo.report.rollout_views import RolloutView, write_views
+from mathppo.storage import store
 
 CONFIG = """[run]
 seed = 7

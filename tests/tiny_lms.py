@@ -1,7 +1,4 @@
-"""Tiny causal LMs of several architectures, built in code, and a tokenizer that shows ids as words.
-
-Touches: nothing.
-"""
+"""Tiny causal LMs of several architectures, built in code, and a tokenizer that shows ids as words."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""Tiny models, rollouts and settings that whole-stage tests share.
-
-Touches: nothing.
-"""
+"""Tiny models, rollouts and settings that whole-stage tests share."""
 
 import random
 from collections.abc import Sequence
@@ -10,11 +7,11 @@ import torch
 
 from graders.verdict import Status, Verdict
 from mathppo.config import Config, LearnerSettings, ModelSettings, load_config
-from mathppo.learner import models
+from mathppo.learner.backend import models
+from mathppo.learner.backend.sharding import ALONE, Ranks
 from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import start_critic
-from mathppo.learner.sharding import ALONE, Ranks
+from mathppo.learner.load_learner import start_critic
 from mathppo.records import FinishReason, Rollout, ScoredRollout
 
 VOCABULARY = 13

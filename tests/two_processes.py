@@ -1,7 +1,4 @@
-"""Commands on two processes that torchrun starts.
-
-Touches: processes; /proc, for reading.
-"""
+"""Commands on two processes that torchrun starts."""
 
 import os
 import subprocess

@@ -1,7 +1,4 @@
-"""A tiny policy, requests for it, and what a plain float32 forward says of their rollouts.
-
-Touches: model folders that tests name.
-"""
+"""A tiny policy, requests for it, and what a plain float32 forward says of their rollouts."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,7 +8,7 @@ from transformers import PreTrainedModel
 
 from mathppo.config import ModelSettings
 from mathppo.generator.base import Request, Sampling
-from mathppo.learner import models
+from mathppo.learner.backend import models
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 from mathppo.records import Rollout
 

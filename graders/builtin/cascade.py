@@ -1,7 +1,4 @@
-"""Several graders in turn, cheapest first: correct as soon as one says so.
-
-Touches: nothing but what its graders touch.
-"""
+"""Several graders in turn, cheapest first: correct as soon as one says so."""
 
 import time
 from typing import Any
@@ -10,8 +7,8 @@ import msgspec
 
 from graders.errors import BadGrader, GraderError
 from graders.grader import Grader, SplitGrader, resolve
-from graders.sandbox.declared import reading_decoder
-from graders.sandbox.sound import sound
+from graders.sandbox.child.grader_spec import reading_decoder
+from graders.sandbox.child.validate_verdict import sound
 from graders.verdict import Status, Verdict
 
 

@@ -1,14 +1,11 @@
-"""Grades a multiple-choice answer by its letter, or by the text of an option that the question lists.
-
-Touches: nothing.
-"""
+"""Grades a multiple-choice answer by its letter, or by the text of an option that the question lists."""
 
 import time
 
 from graders.builtin.options import matches_by_option
 from graders.builtin.reading import Reading, read_answer, read_reference
 from graders.errors import BadReference
-from graders.tree import Apply, Choice, List, Name, Node, Set, Text, check_tree
+from graders.parsing.tree import Apply, Choice, List, Name, Node, Set, Text, check_tree
 from graders.verdict import Status, Verdict
 
 

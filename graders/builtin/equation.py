@@ -3,8 +3,6 @@
 The problem is the question or, where none is given, the reference: polynomial equations in one unknown, or a linear
 system in several, such as `Solve for x: x^2 = 2` or `x + y = 3; x - y = 1`. A solution set is right if it holds real
 solutions only and as many as there are: by Sturm's theorem in one unknown, by rank in a system.
-
-Touches: nothing.
 """
 
 import re
@@ -24,12 +22,12 @@ from graders.builtin.polynomials import (
 )
 from graders.builtin.reading import Reading, read_answer
 from graders.equivalence import TooLarge, compare
-from graders.equivalence.balls import evaluate_ball
-from graders.equivalence.fields import Undecided
-from graders.equivalence.meaning import lowered
+from graders.equivalence.arithmetic.balls import evaluate_ball
+from graders.equivalence.arithmetic.evaluate_tree import Undecided
+from graders.equivalence.canonical.canonicalize import lowered
 from graders.errors import BadReference
-from graders.parse import ParseError, parse
-from graders.tree import Apply, List, Name, Node, Number, Relation, Set, Text, Tuple, check_tree, names
+from graders.parsing.parse import ParseError, parse
+from graders.parsing.tree import Apply, List, Name, Node, Number, Relation, Set, Text, Tuple, check_tree, names
 from graders.verdict import Status, Verdict
 
 MAX_PROBLEM_CHARS = 2_000

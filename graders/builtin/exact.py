@@ -1,13 +1,10 @@
-"""Grades a final answer as text: the words must be the reference's, whatever the case, markup and punctuation.
-
-Touches: nothing.
-"""
+"""Grades a final answer as text: the words must be the reference's, whatever the case, markup and punctuation."""
 
 import time
 
 from graders.builtin.reading import Reading, accepted_forms, read_text
 from graders.errors import BadReference
-from graders.parse import canonical_text
+from graders.parsing.parse import canonical_text
 from graders.verdict import Status, Verdict
 
 

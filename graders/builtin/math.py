@@ -1,11 +1,9 @@
 r"""The default grader: any mathematics that an answer is written in, by the rules of `graders/RULES.md`.
 
-    read    completion -> Reading      sees hostile text, never the reference
-    judge   Reading, reference -> Verdict
-    grade   both
-    fast_grade   numerals, fractions, option letters and missing answers; bounded, so it needs no sandbox
-
-Touches: nothing.
+read    completion -> Reading      sees hostile text, never the reference
+judge   Reading, reference -> Verdict
+grade   both
+fast_grade   numerals, fractions, option letters and missing answers; bounded, so it needs no sandbox
 """
 
 import re
@@ -15,8 +13,8 @@ from fractions import Fraction
 from graders.builtin.options import matches_by_option
 from graders.builtin.reading import Reading, accepted_forms, read_answer, read_reference, reading_of
 from graders.equivalence import Comparison, TooLarge, compare
-from graders.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
-from graders.tree import Apply, Node, Number, check_tree, walk
+from graders.extraction.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
+from graders.parsing.tree import Apply, Node, Number, check_tree, walk
 from graders.verdict import Status, Verdict
 
 _NUMERAL = re.compile(r"-?(?:\d{1,15}|\d{1,3}(?:,\d{3}){1,4})(?:\.0+)?")

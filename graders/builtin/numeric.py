@@ -1,17 +1,14 @@
-"""Grades a final answer as one number, within a stated relative tolerance.
-
-Touches: nothing.
-"""
+"""Grades a final answer as one number, within a stated relative tolerance."""
 
 import time
 from fractions import Fraction
 
 from graders.builtin.reading import Reading, read_answer, read_reference
 from graders.equivalence import TooLarge, compare
-from graders.equivalence.meaning import value_of
-from graders.equivalence.scalars import is_scalar
+from graders.equivalence.canonical.canonicalize import value_of
+from graders.equivalence.compare.scalars import is_scalar
 from graders.errors import BadInput, BadReference
-from graders.tree import check_tree
+from graders.parsing.tree import check_tree
 from graders.verdict import Status, Verdict
 
 DEFAULT_TOLERANCE = Fraction(1, 10**6)

@@ -1,13 +1,10 @@
-r"""Multiple choice: the options that a question lists, and an answer's place among them.
-
-Touches: nothing.
-"""
+r"""Multiple choice: the options that a question lists, and an answer's place among them."""
 
 import re
 
 from graders.equivalence import TooLarge, compare
-from graders.parse import ParseError, parse
-from graders.tree import Choice, Name, Node
+from graders.parsing.parse import ParseError, parse
+from graders.parsing.tree import Choice, Name, Node
 
 _LETTERS = "ABCDEFGHIJ"
 _OPTION = re.compile(

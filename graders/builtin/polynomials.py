@@ -1,14 +1,11 @@
-"""Polynomials with rational coefficients, as far as counting the solutions of an equation needs them.
-
-Touches: nothing.
-"""
+"""Polynomials with rational coefficients, as far as counting the solutions of an equation needs them."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from graders.equivalence.exact import number_value
-from graders.tree import Apply, Name, Node, Number
+from graders.equivalence.arithmetic.rationals import number_value
+from graders.parsing.tree import Apply, Name, Node, Number
 
 MAX_DEGREE = 24
 MAX_TERMS = 400

@@ -3,8 +3,6 @@
 The reference is JSON: `{"inputs": [text, …], "outputs": [text, …]}` or `[{"input": text, "output": text}, …]`. The
 process that runs the program is given the inputs only, runs nothing else, and is thrown away; what the program printed
 is compared elsewhere, so no exit code, marker or forged result can pass a test (note G1).
-
-Touches: whatever a program can, in a locked worker.
 """
 
 import re
@@ -14,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from graders.errors import BadReference, SandboxUnavailable
-from graders.sandbox.programs import MAX_OUTPUT_BYTES, Run, is_locked, run_program
+from graders.sandbox.child.run_program import MAX_OUTPUT_BYTES, Run, is_locked, run_program
 from graders.verdict import Status, Verdict
 
 MAX_TESTS = 256

@@ -1,7 +1,4 @@
-"""A completion read without its reference: the half of grading that sees hostile text and knows nothing to leak.
-
-Touches: nothing.
-"""
+"""A completion read without its reference: the half of grading that sees hostile text and knows nothing to leak."""
 
 import json
 from functools import lru_cache
@@ -9,13 +6,13 @@ from functools import lru_cache
 import msgspec
 
 from graders.equivalence import compare
-from graders.equivalence.numeric import float_value
-from graders.equivalence.quantities import with_letter_unit
-from graders.equivalence.structure import WITHIN
+from graders.equivalence.arithmetic.certified import float_value
+from graders.equivalence.compare.dispatch import WITHIN
+from graders.equivalence.compare.quantities import with_letter_unit
 from graders.errors import BadInput, BadReference
-from graders.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
-from graders.parse import ParseError, parse
-from graders.tree import Apply, Node, Quantity, check_tree
+from graders.extraction.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
+from graders.parsing.parse import ParseError, parse
+from graders.parsing.tree import Apply, Node, Quantity, check_tree
 from graders.verdict import Status
 
 MAX_REFERENCE_CHARS = 20_000

@@ -1,21 +1,19 @@
 """Whether an answer says what the reference says: a ladder of rungs, the cheapest decisive one first.
 
-    text        canonical words, or the same tree
-    exact       rational arithmetic, times of day, option letters
-    rounded     an exact value against a decimal reference, at the reference's last digit
-    numeric     doubles with error balls (different is proved), then 60 digits (equal beyond chance)
-    algebraic   normal forms over variables, constants and radicals
-    symbolic    bounded simplification by sympy, imported when it is first needed
-
-Touches: nothing.
+text        canonical words, or the same tree
+exact       rational arithmetic, times of day, option letters
+rounded     an exact value against a decimal reference, at the reference's last digit
+numeric     doubles with error balls (different is proved), then 60 digits (equal beyond chance)
+algebraic   normal forms over variables, constants and radicals
+symbolic    bounded simplification by sympy, imported when it is first needed
 """
 
 from fractions import Fraction
 
-from graders.equivalence.comparison import RUNGS, Comparison
-from graders.equivalence.exact import TooLarge
-from graders.equivalence.structure import Comparer
-from graders.tree import Node
+from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.compare.comparison import RUNGS, Comparison
+from graders.equivalence.compare.dispatch import Comparer
+from graders.parsing.tree import Node
 
 __all__ = ["RUNGS", "Comparison", "TooLarge", "compare"]
 

@@ -15,8 +15,6 @@ arguments of ours of the same name; an adapter for another library is a few line
 
 `policy_loss` gets `clip_low`, `clip_high`, and where a row needs it `dual_clip`, `weights` or `denominator`. Optional
 arguments are passed only to the rows about them. What stands at masked positions of a result is not looked at.
-
-Touches: the module or file that the specification names, by importing it.
 """
 
 import importlib

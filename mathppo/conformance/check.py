@@ -1,7 +1,4 @@
-"""What a check is, what it gives, and how it states what it expected and got.
-
-Touches: nothing.
-"""
+"""What a check is, what it gives, and how it states what it expected and got."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

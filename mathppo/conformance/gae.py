@@ -1,7 +1,4 @@
-"""Checks of generalised advantage estimation.
-
-Touches: nothing.
-"""
+"""Checks of generalised advantage estimation."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,4 @@
-"""Checks of the KL estimates.
-
-Touches: nothing.
-"""
+"""Checks of the KL estimates."""
 
 import torch
 

@@ -1,7 +1,4 @@
-"""Checks of the clipped policy loss and of the clipped value loss.
-
-Touches: nothing.
-"""
+"""Checks of the clipped policy loss and of the clipped value loss."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""Checks of masked means and whitening.
-
-Touches: nothing.
-"""
+"""Checks of masked means and whitening."""
 
 import torch
 from torch import Tensor

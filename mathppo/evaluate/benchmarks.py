@@ -10,8 +10,6 @@ A card is a TOML file; the shipped ones stand in `cards/`. A file of one's own n
 
 No problem is shipped: rows are read from a local file, or from the hub through `datasets`. The committed equation sets
 are benchmarks too, by their own names.
-
-Touches: cards and benchmark files, for reading; the network and the cache of `datasets`, for a hub id.
 """
 
 import hashlib
@@ -24,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.evaluate.golds import GoldReading, read_gold, with_tolerance, with_unit
+from mathppo.evaluate.reference_answers import GoldReading, read_gold, with_tolerance, with_unit
 from mathppo.problems import HELD_OUT_COUNTS, load_held_out
 from mathppo.problems.rows import read_rows
 from mathppo.records import Problem

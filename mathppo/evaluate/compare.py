@@ -1,7 +1,4 @@
-"""Two evaluations set beside each other: differences problem by problem, and what they allow one to say.
-
-Touches: nothing.
-"""
+"""Two evaluations set beside each other: differences problem by problem, and what they allow one to say."""
 
 from collections.abc import Sequence
 from typing import Annotated

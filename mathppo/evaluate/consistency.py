@@ -1,7 +1,4 @@
-"""How steadily a policy solves a problem: estimators from many samples of each.
-
-Touches: nothing.
-"""
+"""How steadily a policy solves a problem: estimators from many samples of each."""
 
 import itertools
 import math

@@ -1,7 +1,4 @@
-"""Evaluation problems that a policy was trained on: found before training, by text and by runs of words.
-
-Touches: nothing.
-"""
+"""Evaluation problems that a policy was trained on: found before training, by text and by runs of words."""
 
 import re
 import unicodedata

@@ -1,7 +1,4 @@
-"""Graded samples, reduced to what the estimators need, and what several of them a problem tell.
-
-Touches: nothing.
-"""
+"""Graded samples, reduced to what the estimators need, and what several of them a problem tell."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Pairing by problem removes what makes some problems hard for everyone, so that far smaller differences can be told from
 chance than by comparing two intervals. `differences[i]` is the share of right samples of problem i under A minus that
 under B, in [-1, 1].
-
-Touches: nothing.
 """
 
 import math

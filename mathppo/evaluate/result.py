@@ -1,16 +1,13 @@
-"""One policy on one problem set under one prompt, problem by problem: what comparisons, tables and exports read.
-
-Touches: nothing.
-"""
+"""One policy on one problem set under one prompt, problem by problem: what comparisons, tables and exports read."""
 
 from collections.abc import Mapping, Sequence
 
 from graders.verdict import Status
-from mathppo import store
 from mathppo.errors import BadInput
-from mathppo.evaluate.metrics import Evaluation
+from mathppo.evaluate.accuracy import Evaluation
 from mathppo.evaluate.outcomes import Outcome
 from mathppo.records import Problem, Record
+from mathppo.storage import store
 
 
 class FirstPrompt(Record, frozen=True, tag=False):

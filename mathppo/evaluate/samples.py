@@ -3,16 +3,14 @@
 A sample's key is the hash of weights, prompt ids, sampling, seed and sample index: a changed checkpoint or prompt has
 other keys and never meets an old entry. A verdict's key is the hash of the sample's key, the grader with its limits,
 and the reference: another grader, or a corrected answer, grades anew.
-
-Touches: nothing; the store reads and writes.
 """
 
 from typing import NamedTuple
 
 from graders.verdict import Verdict
-from mathppo import store
 from mathppo.records import FinishReason, Record
-from mathppo.store import Kind
+from mathppo.storage import store
+from mathppo.storage.store import Kind
 
 
 class Sample(Record, frozen=True, tag="sample/1"):

@@ -2,8 +2,6 @@
 
 A run evaluated at many steps offers its luckiest one. Here half of the problems choose the step and the other half
 gives its number, beside the number that picking on the reported half itself would have claimed.
-
-Touches: nothing.
 """
 
 import hashlib

@@ -2,8 +2,6 @@
 
 N problems, K samples a problem; `num_correct[i]` of `num_samples[i]` samples of problem i are right. Samples of one
 problem are not independent, so whatever has more than one sample a problem resamples problems, never samples.
-
-Touches: nothing.
 """
 
 import math

@@ -1,13 +1,10 @@
-"""Results as tables: Markdown for a person, CSV for a spreadsheet. The same results give the same bytes.
-
-Touches: nothing.
-"""
+"""Results as tables: Markdown for a person, CSV for a spreadsheet. The same results give the same bytes."""
 
 import csv
 import io
 from collections.abc import Sequence
 
-from mathppo.evaluate.metrics import EvaluationRow
+from mathppo.evaluate.accuracy import EvaluationRow
 from mathppo.evaluate.result import Result
 
 MARKDOWN = (

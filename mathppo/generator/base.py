@@ -2,8 +2,6 @@
 
 Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and the engines behind HTTP implement
 the same protocol, and `engines.open_engine` gives the one that the settings name.
-
-Touches: nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""What a request may ask of an engine, checked before anything is sampled; the same for every engine.
-
-Touches: nothing.
-"""
+"""What a request may ask of an engine, checked before anything is sampled; the same for every engine."""
 
 from collections.abc import Sequence
 

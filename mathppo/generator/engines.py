@@ -1,7 +1,4 @@
-"""The engine that the settings name.
-
-Touches: nothing itself; the engines take memory, processes and connections.
-"""
+"""The engine that the settings name."""
 
 from pathlib import Path
 from typing import Any
@@ -10,9 +7,9 @@ import torch
 
 from mathppo.config import GeneratorSettings
 from mathppo.generator.base import Generator
-from mathppo.generator.hf import HFGenerator
-from mathppo.generator.http import Server, ServerGenerator
-from mathppo.generator.vllm import Place, VLLMGenerator
+from mathppo.generator.hf.hf_generator import HFGenerator
+from mathppo.generator.server.server_generator import Server, ServerGenerator
+from mathppo.generator.vllm.vllm_generator import Place, VLLMGenerator
 
 
 def open_engine(

@@ -3,8 +3,6 @@
 A completion ends with the first token after which its decoded text, special tokens spelt out, holds one of the strings.
 It is terminated, as by a stop token, and that last token is an action like the others. Tokens stay as they were sampled
 and none is cut, so the text that is graded keeps the string, and whatever else its last token spells (M-gen-4).
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

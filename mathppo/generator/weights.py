@@ -3,8 +3,6 @@
 An engine that has been given half a model cannot be mended (vLLM 0.32), so names and shapes are compared before it sees
 anything. A tied head has to be there although checkpoints leave it out: vLLM on a CPU keeps a packed copy of its own,
 which would stay as it was without a word.
-
-Touches: model folders, for reading; one safetensors file of its own.
 """
 
 import json
@@ -17,7 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mathppo.errors import BadCheckpoint
-from mathppo.generator.leftovers import Claim
+from mathppo.generator.shm_cleanup import Claim
 
 TIED_HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"

@@ -1,7 +1,4 @@
-"""Fitting the critic: one accumulated gradient, passes of the critic alone, and pretraining before the first update.
-
-Touches: nothing but the critic and optimizer it is given.
-"""
+"""Fitting the critic: one accumulated gradient, passes of the critic alone, and pretraining before the first update."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +9,14 @@ from torch import Tensor
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
-from mathppo.learner import diagnostics, forward, models
-from mathppo.learner.compute import Compute
+from mathppo.learner import diagnostics, forward
+from mathppo.learner.backend import models
+from mathppo.learner.backend.forward_options import Compute
+from mathppo.learner.backend.micro_batches import Passes, shuffled, without_loss
+from mathppo.learner.backend.models import PreTrainedModel
+from mathppo.learner.backend.optimizers import CRITIC, Optimizers
+from mathppo.learner.backend.sharding import within
 from mathppo.learner.experience import Experience
-from mathppo.learner.models import PreTrainedModel
-from mathppo.learner.optimization import CRITIC, Optimizers
-from mathppo.learner.passes import Passes, shuffled, without_loss
-from mathppo.learner.sharding import within
 from mathppo.metrics import MetricRow
 from mathppo.ppo import estimators, gae, losses
 

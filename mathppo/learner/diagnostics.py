@@ -1,8 +1,6 @@
 """What an iteration measured, as rows of the metric table in `mathppo.metrics`.
 
 A metric without a value (an explained variance of constant outcomes, a mean over no token) is left out.
-
-Touches: nothing.
 """
 
 import math

@@ -1,8 +1,6 @@
 """What an update learns from: a batch with the frozen models' view of it.
 
 Everything here is computed once per iteration, before the first optimizer step, and has no gradient.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from torch import Tensor
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
-from mathppo.learner.sharding import Ranks
+from mathppo.learner.backend.sharding import Ranks
 from mathppo.ppo import estimators, gae, kl, masked
 
 

@@ -1,8 +1,6 @@
 """The passes of policy and critic over a batch: log-probabilities, entropies and values, aligned as `batch.py` draws.
 
-How a pass is computed is `compute.py`'s; that changes memory and speed, and no number but its last digits.
-
-Touches: nothing.
+How a pass is computed is `forward_options.py`'s; that changes memory and speed, and no number but its last digits.
 """
 
 from typing import Any
@@ -12,9 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mathppo.batch import Batch
-from mathppo.learner.compute import PLAIN, Compute, packed_inputs
-from mathppo.learner.models import PreTrainedModel
-from mathppo.learner.sharding import within
+from mathppo.learner.backend.forward_options import PLAIN, Compute, packed_inputs
+from mathppo.learner.backend.models import PreTrainedModel
+from mathppo.learner.backend.sharding import within
 from mathppo.ppo import logprobs
 
 

@@ -3,8 +3,6 @@
 `update` follows one iteration's rollouts from the batch to the optimizer step; the maths is in `mathppo.ppo`, what it
 compares with in `experience.py`, the loss in `objective.py`. Nothing random is kept: the order of rows derives from the
 seed that the caller gives.
-
-Touches: nothing but its own models; checkpoints through `checkpoint.py`.
 """
 
 from collections.abc import Iterator
@@ -18,15 +16,16 @@ from torch import Tensor, nn
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.errors import BrokenInvariant
-from mathppo.learner import adapters, checkpoint, diagnostics, forward, models, objective
-from mathppo.learner.compute import choose_compute, require_fit
+from mathppo.learner import diagnostics, forward, objective
+from mathppo.learner.backend import checkpoint, lora, models
+from mathppo.learner.backend.forward_options import choose_compute, require_fit
+from mathppo.learner.backend.micro_batches import Passes, choose_device, shuffled, without_loss
+from mathppo.learner.backend.models import PreTrainedModel
+from mathppo.learner.backend.optimizers import CRITIC, POLICY, Optimizers
+from mathppo.learner.backend.sharding import ALONE, Ranks, within
 from mathppo.learner.critic import CriticFit, fit_critic, value_loss
 from mathppo.learner.experience import Experience, PolicyView, build_experience, put_together, view_policy
-from mathppo.learner.models import PreTrainedModel
 from mathppo.learner.objective import Counts
-from mathppo.learner.optimization import CRITIC, POLICY, Optimizers
-from mathppo.learner.passes import Passes, choose_device, shuffled, without_loss
-from mathppo.learner.sharding import ALONE, Ranks, within
 from mathppo.metrics import MetricRow
 from mathppo.ppo import losses
 from mathppo.seeds import derive_seed
@@ -80,7 +79,7 @@ class Learner:
         for name, model in self.models.items():
             head = models.head_of(model) if name == CRITIC else None
             if settings.lora_rank:
-                adapters.adapt(model, settings, head=head, seed=derive_seed(seed, name))
+                lora.adapt(model, settings, head=head, seed=derive_seed(seed, name))
             if settings.activation_checkpointing:
                 models.mark_layers(model, packs=self.compute.packs)
             if head is not None and settings.shared_trunk:
@@ -277,10 +276,10 @@ class Learner:
         All ranks gather their shards; the first one writes.
         """
         folders = {
-            name: (checkpoint.Weights(model, adapters.plain_state(model)), *((tokenizer,) if name == POLICY else ()))
+            name: (checkpoint.Weights(model, lora.plain_state(model)), *((tokenizer,) if name == POLICY else ()))
             for name, model in self.models.items()
         }
-        tensors, summands = self.optimizers.tensors(), adapters.summands(self.models)
+        tensors, summands = self.optimizers.tensors(), lora.summands(self.models)
         if self.passes.ranks.rank > 0:
             return
         numbers = {"kl_coef": self.kl_coef, "skipped_in_a_row": float(self.optimizers.skipped_in_a_row)}
@@ -300,7 +299,7 @@ class Learner:
             BadCheckpoint: damaged, or of another model.
         """
         numbers = checkpoint.verify_checkpoint(path).numbers
-        adapters.put_back(self.models, checkpoint.load_adapters(path), where=path)
+        lora.put_back(self.models, checkpoint.load_adapters(path), where=path)
         self.optimizers.restore(checkpoint.load_optimizers(path), where=path)
         self.optimizers.skipped_in_a_row = int(numbers.get("skipped_in_a_row", 0))
         if self.settings.kl_target is not None:

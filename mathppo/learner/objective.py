@@ -1,7 +1,4 @@
-"""The policy's loss on some rows of an optimizer step: clipped surrogate, imitation, entropy bonus, reference KL.
-
-Touches: nothing.
-"""
+"""The policy's loss on some rows of an optimizer step: clipped surrogate, imitation, entropy bonus, reference KL."""
 
 import math
 from collections.abc import Mapping

@@ -2,8 +2,6 @@
 
 A mistyped grader or model would else be found after the warm start, in a directory that by then belongs to the
 settings with the mistake in them.
-
-Touches: model folders, for reading.
 """
 
 from importlib.util import find_spec
@@ -13,8 +11,8 @@ import torch
 
 from mathppo.config import Config
 from mathppo.errors import BadCheckpoint, BadSetting
-from mathppo.generator import placement
-from mathppo.learner import checkpoint, models
+from mathppo.generator.vllm import vllm_memory
+from mathppo.learner.backend import checkpoint, models
 from mathppo.prompts import special_ids
 
 
@@ -81,7 +79,7 @@ def _check_engine(config: Config) -> None:
             'generator.url: expected an address such as http://127.0.0.1:8000 with generator.engine="vllm-http", got '
             "''"
         )
-    reason = placement.why_not() if settings.engine == "vllm" else ""
+    reason = vllm_memory.why_not() if settings.engine == "vllm" else ""
     if reason:
         raise BadSetting(f'generator.engine: expected vLLM for "vllm": {reason}; or use "hf"')
     if config.learner.optimizer == "adamw8bit" and find_spec("bitsandbytes") is None:

@@ -1,7 +1,4 @@
-"""Where everything of a run lies, and what says how the run was made.
-
-Touches: the run directory's config.toml and manifest.json.
-"""
+"""Where everything of a run lies, and what says how the run was made."""
 
 import importlib.metadata
 import platform
@@ -13,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from graders.doctor import Tier
-from mathppo import store
+from graders.cli.doctor import Tier
 from mathppo.config import Config, encode_config, load_config
 from mathppo.errors import BadSetting
+from mathppo.storage import store
 
 PACKAGES = ("mathppo", "torch", "transformers", "tokenizers", "safetensors", "sympy", "msgspec", "numpy")
 

@@ -1,18 +1,15 @@
-"""`summary.json`: in a few numbers, what the run did.
-
-Touches: the run directory's summary.json.
-"""
+"""`summary.json`: in a few numbers, what the run did."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from mathppo import store
 from mathppo.config import Config
-from mathppo.evaluate.metrics import Evaluation
+from mathppo.evaluate.accuracy import Evaluation
 from mathppo.metrics import read_rows
 from mathppo.pipeline.run_directory import RunDirectory, versions
+from mathppo.storage import store
 
 TIMED = ("generate", "grade", "learn", "other")
 """Stages of an iteration, timed by each iteration's own row in the metrics log."""

@@ -2,8 +2,6 @@
 
 Killed anywhere and run again, it goes on: finished artefacts are read, not made again; weights come from the newest
 checkpoint, and the updates since are repeated from the rollouts and verdicts on disk, to the same bits.
-
-Touches: the run directory.
 """
 
 import time
@@ -13,19 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graders import GraderPool
-from graders.doctor import standing
-from mathppo import store
+from graders.cli.doctor import standing
 from mathppo.config import Config
-from mathppo.evaluate.metrics import Evaluation, Mode
-from mathppo.learner import checkpoint, diagnostics
-from mathppo.learner.sharding import ALONE, Ranks
+from mathppo.evaluate.accuracy import Evaluation, Mode
+from mathppo.learner import diagnostics
+from mathppo.learner.backend import checkpoint
+from mathppo.learner.backend.sharding import ALONE, Ranks
 from mathppo.metrics import Iteration, MetricRow, append_row
-from mathppo.pipeline.evaluate import evaluate_policy, read_evaluations
-from mathppo.pipeline.learn import require_whole_distribution
 from mathppo.pipeline.preflight import check_start
-from mathppo.pipeline.prepare import prepare
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
-from mathppo.pipeline.stages import (
+from mathppo.pipeline.runtime import Station, check_engine, open_station
+from mathppo.pipeline.stages.evaluate import evaluate_policy, read_evaluations
+from mathppo.pipeline.stages.learn import require_whole_distribution
+from mathppo.pipeline.stages.prepare import prepare
+from mathppo.pipeline.stages.sample_and_grade import (
     Grading,
     choose_problems,
     make_requests,
@@ -35,13 +34,13 @@ from mathppo.pipeline.stages import (
     write_rollouts,
     write_scored,
 )
-from mathppo.pipeline.station import Station, check_engine, open_station
+from mathppo.pipeline.stages.warmstart import warmstart
 from mathppo.pipeline.summary import add_wall_time, write_summary
-from mathppo.pipeline.warmstart import warmstart
 from mathppo.progress import Reporter
 from mathppo.records import Problem, ScoredRollout
 from mathppo.report import write_report, write_views
 from mathppo.seeds import derive_seed
+from mathppo.storage import store
 
 SHOWN = (
     ("reward", "reward_mean"),

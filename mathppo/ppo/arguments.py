@@ -1,8 +1,6 @@
 """What every function in this room asks of its arguments: shapes that agree, masks that are boolean, floats of 32 bits.
 
 Nothing here broadcasts: a `[B, 1]` mask against `[B, T]` values is nearly always a mistake, and a silent one.
-
-Touches: nothing.
 """
 
 import torch

@@ -2,8 +2,6 @@
 
 Rows of one problem share a `group` label. Rollouts that the grader could not score are left out by a mask, so that they
 enter no baseline.
-
-Touches: nothing.
 """
 
 from typing import Literal, get_args

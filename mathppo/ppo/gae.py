@@ -3,8 +3,6 @@
 `values[t]` is V(prompt + completion[:t]), the state in which token t is chosen; the stop token is an action. A masked
 position (padding, or text that the policy did not sample) is not an episode step: it neither discounts nor decays,
 and what stands there is not read, even where it is NaN.
-
-Touches: nothing.
 """
 
 from collections.abc import Iterator

@@ -9,8 +9,6 @@ With `d = logprobs - ref_logprobs` on tokens sampled from the policy:
 | k3 | `exp(-d) - 1 + d` | unbiased, never negative | expected gradient of the reverse, KL(reference ‖ policy) |
 
 Use it in one place only: k1 in the reward, or k2 or k3 in the loss.
-
-Touches: nothing.
 """
 
 import math

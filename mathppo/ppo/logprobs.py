@@ -5,8 +5,6 @@ The temperature is that of the sampler: the policy that is trained is the one th
 
 `token_logprobs` and `entropy` are the plain forms. `chunked_token_logprobs` gives both from the hidden states and never
 holds more than one chunk of logits, forward or backward; all of them, for 32k tokens and 150k words, would be 20 GB.
-
-Touches: nothing.
 """
 
 from typing import Any

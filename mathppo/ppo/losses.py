@@ -5,8 +5,6 @@ denominator is not the number of tokens), counted over all of them before the fi
 then add to those of the undivided batch, and so do the statistics by `add_stats`: keys that end in `_max` add by
 maximum, all others by summation. Without a denominator each call is the mean over its own mask, and means of unequal
 micro-batches must not be averaged.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

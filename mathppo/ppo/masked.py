@@ -1,7 +1,4 @@
-"""Means and whitening over the True positions of a mask; the others are not read, even where they are NaN or infinite.
-
-Touches: nothing.
-"""
+"""Masked mean and whitening. Positions where the mask is False are never read, even if they are NaN or infinite."""
 
 import torch
 from jaxtyping import Float, Int, Shaped

@@ -1,7 +1,4 @@
-"""Problems: built-in families by level with a held-out split, and loaders for files and hub data sets.
-
-Touches: nothing.
-"""
+"""Problems: built-in families by level with a held-out split, and loaders for files and hub data sets."""
 
 from mathppo.problems.held_out import HELD_OUT_COUNTS, load_held_out
 from mathppo.problems.load import load_problems

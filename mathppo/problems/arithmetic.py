@@ -6,8 +6,6 @@
 
 with either sign at each place but before the bracket of levels 1 and 3. A derivation opens the bracket, brings
 fractions to one denominator, and adds up from the left.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

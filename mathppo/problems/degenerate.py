@@ -4,8 +4,6 @@
     2  every number  ax+b=ax+b, or ax+b+cx=ex+b with e = a + c
 
 A derivation moves all x to the left, all constants to the right, and reads the answer off the reduced line.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

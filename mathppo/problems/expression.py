@@ -1,7 +1,4 @@
-"""Sums of terms and of brackets with a factor, such as `9-2(x-5)`: what the two families without an equals sign share.
-
-Touches: nothing.
-"""
+"""Sums of terms and brackets such as `9-2(x-5)`: the parts that the families `arithmetic` and `simplify` share."""
 
 import re
 from collections.abc import Iterable

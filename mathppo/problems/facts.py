@@ -6,8 +6,6 @@
 
 The canonical form puts the smaller number of a sum or product first, so that 3*7 and 7*3 are one fact, on one side of
 the held-out split.
-
-Touches: nothing.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""The built-in families by name.
-
-Touches: nothing.
-"""
+"""The built-in families by name."""
 
 from mathppo.errors import BadSetting
 from mathppo.problems.arithmetic import ARITHMETIC

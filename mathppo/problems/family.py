@@ -1,7 +1,4 @@
-"""What a family of built-in problems is, and how one is drawn from it.
-
-Touches: nothing.
-"""
+"""What a family of built-in problems is, and how one is drawn from it."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

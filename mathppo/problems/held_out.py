@@ -1,7 +1,4 @@
-"""The committed held-out sets of the built-in families, read from the package or, in a checkout, from `data/`.
-
-Touches: the held-out files, for reading.
-"""
+"""The committed held-out sets of the built-in families, read from the package or, in a checkout, from `data/`."""
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable

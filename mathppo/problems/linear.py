@@ -8,8 +8,6 @@
 
 Coefficients reach 5; a constant beside x reaches 9, one alone on its side 20. A derivation shows the moved terms, the
 reduced line and the answer.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

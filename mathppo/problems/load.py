@@ -1,7 +1,4 @@
-"""Problems from files, from the `datasets` hub, and from the committed held-out sets.
-
-Touches: files, for reading; the network and the cache of `datasets`, for a hub id.
-"""
+"""Problems from files, from the `datasets` hub, and from the committed held-out sets."""
 
 import math
 import re

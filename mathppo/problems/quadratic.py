@@ -6,8 +6,6 @@
 
 A derivation moves everything to the left, factors, and moves each factor's constant to the right. Two roots are a set
 in rising order, `{-3, 1/2}`; a double root is that number alone.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Rows of files, of folders that `datasets` wrote, and of the hub.
 
 `datasets` is slow to import and is loaded only for Parquet, Arrow, folders and the hub.
-
-Touches: files, for reading; the network and the cache of `datasets`, for a hub id.
 """
 
 import codecs

@@ -1,7 +1,4 @@
-"""Problems drawn from the built-in families, by seed, on either side of the held-out split.
-
-Touches: nothing.
-"""
+"""Problems drawn from the built-in families, by seed, on either side of the held-out split."""
 
 import hashlib
 import random

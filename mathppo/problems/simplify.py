@@ -5,8 +5,6 @@
     3  k(ax+b)-m(cx+d)
 
 A derivation opens the brackets, moves the terms in x to the front, and adds up.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

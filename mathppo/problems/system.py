@@ -5,8 +5,6 @@
     3  a solution that is not integer
 
 A derivation scales both equations to the same x term, subtracts, solves for y, and puts y back into the first equation.
-
-Touches: nothing.
 """
 
 from collections.abc import Sequence

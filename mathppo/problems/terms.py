@@ -1,7 +1,4 @@
-"""Sums of terms as text and back: `2x-3` is `((2, "x"), (-3, ""))`; and the canonical form of an equation in x.
-
-Touches: nothing.
-"""
+"""Sums of terms as text and back: `2x-3` is `((2, "x"), (-3, ""))`; and the canonical form of an equation in x."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""Shipped recipes: TOML files with settings for a whole run.
-
-Touches: the package's own files, for reading.
-"""
+"""Shipped recipes: TOML files with settings for a whole run."""
 
 from pathlib import Path
 

@@ -1,7 +1,4 @@
-"""Numbers to positions and labels: ticks at round numbers, scales, and text that stays short.
-
-Touches: nothing.
-"""
+"""Numbers to positions and labels: ticks at round numbers, scales, and text that stays short."""
 
 import math
 from collections.abc import Sequence

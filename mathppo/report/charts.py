@@ -2,8 +2,6 @@
 
 Colours are CSS classes (`tone-1` to `tone-6`), so that the page decides what they are in light and in dark. Every text
 is escaped here. A chart carries its numbers in `data-hover` for the page's script, and reads without it.
-
-Touches: nothing.
 """
 
 import json

@@ -1,16 +1,13 @@
-"""The lines, points and rows that a run's charts are drawn from; what a run did not measure is not drawn.
-
-Touches: nothing.
-"""
+"""The lines, points and rows that a run's charts are drawn from; what a run did not measure is not drawn."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mathppo.evaluate.metrics import Evaluation, Group, Mode
+from mathppo.evaluate.accuracy import Evaluation, Group, Mode
 from mathppo.metrics import NUM_POSITIONS, CriticPretraining, Iteration
 from mathppo.report.charts import Axis, Chart, Mark, Series, line_chart
-from mathppo.report.reading import RunRecord
+from mathppo.report.load_run import RunRecord
 
 ITERATION = Axis("iteration", (0, None), whole=True)
 NUMBERS = Axis("")

@@ -2,8 +2,6 @@
 
 It reads the part of LaTeX in which problems and answers are written. What it cannot read is shown as it stands; nothing
 that it reads can become markup of its own.
-
-Touches: nothing.
 """
 
 import re

@@ -2,8 +2,6 @@
 
 Completion text is hostile input. It enters the page through jinja2's autoescape and, for the viewer, as JSON in which
 `<`, `>` and `&` are escaped; the page's own content policy runs the one script whose hash it names, and loads nothing.
-
-Touches: the run directory it is given: reads its pieces, writes `report.html`.
 """
 
 import base64
@@ -19,16 +17,16 @@ import msgspec
 from markupsafe import Markup
 
 from graders.verdict import Status
+from mathppo.evaluate.accuracy import EvaluationRow, Mode
 from mathppo.evaluate.compare import write_p
-from mathppo.evaluate.metrics import EvaluationRow, Mode
 from mathppo.metrics import TRAINING_METRICS
 from mathppo.report import sections
 from mathppo.report.axes import duration, number, percent, share
+from mathppo.report.before_after import choices, compare_ends
+from mathppo.report.load_run import RunRecord, read_run
 from mathppo.report.mathml import formula, maths
-from mathppo.report.reading import RunRecord, read_run
-from mathppo.report.standing import choices, compare_ends
-from mathppo.report.views import RolloutView, choose_views
-from mathppo.store import write_file
+from mathppo.report.rollout_views import RolloutView, choose_views
+from mathppo.storage.store import write_file
 
 NUM_ROLLOUTS = 60
 """Rollouts shown in full, unless asked for others."""

@@ -1,12 +1,9 @@
-"""Which charts a run gets, in which order and with which words.
-
-Touches: nothing.
-"""
+"""Which charts a run gets, in which order and with which words."""
 
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from mathppo.evaluate.metrics import Group, Mode
+from mathppo.evaluate.accuracy import Group, Mode
 from mathppo.report.axes import duration, percent
 from mathppo.report.charts import Axis, Series, line_chart, rows_chart, share_bar, stacked_chart
 from mathppo.report.figures import (
@@ -24,7 +21,7 @@ from mathppo.report.figures import (
     verdict_mix,
     window_of,
 )
-from mathppo.report.reading import RunRecord
+from mathppo.report.load_run import RunRecord
 
 GREEDY_TONE, SAMPLED_TONE, TRAINING_TONE, CONTROL_TONES = 1, 3, 2, (4, 6, 5)
 WIDE, NARROW = 1030, 340

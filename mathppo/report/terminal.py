@@ -1,7 +1,4 @@
-"""Tables for a terminal: before and after a run, and evaluations beside each other.
-
-Touches: the run directory it is given, for reading.
-"""
+"""Tables for a terminal: before and after a run, and evaluations beside each other."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,8 +10,8 @@ from rich.text import Text
 from mathppo.evaluate.compare import Comparison, SetComparison, write_p
 from mathppo.evaluate.tables import percent
 from mathppo.report.axes import share
+from mathppo.report.load_run import RunRecord, read_run
 from mathppo.report.page import headline, table_rows
-from mathppo.report.reading import RunRecord, read_run
 
 WIDE_RUN = 80
 """Columns of a terminal from which before and after fit into one table."""

@@ -2,8 +2,6 @@
 
 The metrics log stays the record; a tracker is fed from it, while the run goes on or afterwards, and a run that is fed
 twice says the same twice.
-
-Touches: the run directory it is given, for reading; whatever the tracker writes and reaches.
 """
 
 import importlib

@@ -16,22 +16,22 @@ from datasets import Dataset
 from tiny_runs import tiny_config
 
 from graders import GraderPool
-from mathppo.append_log import read_log
 from mathppo.cli import main
 from mathppo.config import ModelSettings
 from mathppo.errors import BadArtefact, BadInput, StageFailed
 from mathppo.evaluate.benchmarks import Benchmark, find_card, load_benchmark
 from mathppo.evaluate.samples import SAMPLES
 from mathppo.generator.base import Request, Sampling
-from mathppo.learner import models
-from mathppo.pipeline import sample_log
-from mathppo.pipeline.benchmark import Prompting, evaluate_benchmark
-from mathppo.pipeline.grading import answer_classes
-from mathppo.pipeline.rescore import rescore
-from mathppo.pipeline.result_files import read_results
-from mathppo.pipeline.sample_log import Policy
+from mathppo.learner.backend import models
+from mathppo.pipeline.stages import sample_log
+from mathppo.pipeline.stages.benchmark import Prompting, evaluate_benchmark
+from mathppo.pipeline.stages.grade_samples import answer_classes
+from mathppo.pipeline.stages.rescore import rescore
+from mathppo.pipeline.stages.result_files import read_results
+from mathppo.pipeline.stages.sample_log import Policy
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.records import FinishReason, Problem, Rollout
+from mathppo.storage.append_log import read_log
 
 CONFIG = tiny_config(("generator.max_new_tokens", "8"))
 PLAIN = Prompting("plain")

@@ -1,7 +1,4 @@
-"""The embedded engine against the models themselves: logprobs, independence of the batch, distributions.
-
-Touches: nothing.
-"""
+"""The embedded engine against the models themselves: logprobs, independence of the batch, distributions."""
 
 import random
 from typing import Any
@@ -14,7 +11,7 @@ from tiny_lms import BUILDERS, CONTEXT, VOCAB_SIZE, IdsTokenizer, build
 from transformers import GenerationConfig
 
 from mathppo.generator.base import Request, Sampling
-from mathppo.generator.hf import HFGenerator
+from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.records import Rollout
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*`generation_config`.*")
@@ -117,7 +114,7 @@ def test_looking_seldom_changes_nothing(name: str, monkeypatch: pytest.MonkeyPat
     model, requests = build(name), mixed_requests(20)
     sampling = Sampling(max_new_tokens=13, stop_token_ids=(1, 2))
     every_step = sample(model, requests, sampling)
-    monkeypatch.setattr("mathppo.generator.flight._STEPS_PER_LOOK_CPU", 4)
+    monkeypatch.setattr("mathppo.generator.hf.batcher._STEPS_PER_LOOK_CPU", 4)
     assert_same(sample(model, requests, sampling), every_step)
     assert_same(sample(model, requests, sampling, max_batch_size=5), every_step)
 

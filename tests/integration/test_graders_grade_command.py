@@ -1,16 +1,12 @@
-"""`graders grade --out`: killed at any moment and run again it goes on, and writes what one run would have written.
-
-Touches: a temporary folder and sandbox processes.
-"""
+"""`graders grade --out`: killed at any moment and run again it goes on, and writes what one run would have written."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from graders import cli_grade
-from graders.cli import main
-from graders.cli_grade import bar_text, partial_path
+from graders.cli import grade_file, main
+from graders.cli.grade_file import bar_text, partial_path
 
 ROWS = [{"completion": f"\\boxed{{{at}}}", "reference": str(at - at % 3)} for at in range(10)]
 
@@ -36,13 +32,13 @@ def grade(rows: Path, out: Path) -> int:
 def interrupted(rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch, batches: int) -> bytes:
     """The partial file of a run that stops after some batches of two rows."""
 
-    def stop(bar: cli_grade.ProgressBar, done: int) -> None:
+    def stop(bar: grade_file.ProgressBar, done: int) -> None:
         if done >= 2 * batches:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(cli_grade, "BATCH_ROWS", 2)
-        patch.setattr(cli_grade.ProgressBar, "show", stop)
+        patch.setattr(grade_file, "BATCH_ROWS", 2)
+        patch.setattr(grade_file.ProgressBar, "show", stop)
         with pytest.raises(KeyboardInterrupt):
             grade(rows, out)
     return partial_path(out).read_bytes()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderError, GraderPool, Verdict
-from graders.sandbox import roster
+from graders.sandbox.host import supervisor
 
 PLUG_IN = """
 import time
@@ -137,7 +137,7 @@ def test_threads_and_event_loops_at_once(plug_in: Path) -> None:
 
 
 def test_a_zygote_that_hangs_is_replaced(plug_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roster, "BIRTH_LIMIT_S", 0.5)
+    monkeypatch.setattr(supervisor, "BIRTH_LIMIT_S", 0.5)
     with GraderPool(f"{plug_in}:Stranger") as pool:
         assert pool.grade([("1", "1")])[0].correct
         outer = pool._running()._roster._zygote.pid

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool
-from graders.sandbox.shortage import shortage
+from graders.sandbox.diagnostics import shortage
 
 SECURITY = Path(__file__).parents[1] / "security"
 PROGRAM = """

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 from tiny_runs import tiny_rollouts
 from two_processes import torchrun
 
-from mathppo import store
 from mathppo.cli import main
 from mathppo.config import ModelSettings
-from mathppo.learner import checkpoint, models
-from mathppo.learner.sharding import ALONE
+from mathppo.learner.backend import checkpoint, models
+from mathppo.learner.backend.sharding import ALONE
 from mathppo.metrics import read_rows
 from mathppo.prompts import build_equation_tokenizer, special_ids
+from mathppo.storage import store
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"minibatches": 2, "micro_batch_size": 2, "kl_place": "loss", "kl_coef": 0.1, "kl_target": 0.1},

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY, tiny_config
 
-from mathppo import commands, store
-from mathppo.cli import main
+from mathppo.cli import commands, main
 from mathppo.pipeline.run_directory import RunDirectory, check_run
+from mathppo.storage import store
 
 SETTINGS = [f"--{key}={value}" for key, value in TINY]
 

@@ -14,18 +14,18 @@ import pytest
 import torch
 from tiny_runs import tiny_config
 
-from mathppo import store
 from mathppo.cli import main
 from mathppo.config import Config
 from mathppo.errors import BadSetting, StageFailed
-from mathppo.evaluate.metrics import Mode
-from mathppo.learner import checkpoint, models
+from mathppo.evaluate.accuracy import Mode
+from mathppo.learner.backend import checkpoint, models
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
-from mathppo.pipeline.evaluate import read_evaluations
-from mathppo.pipeline.result_files import read_results
 from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.pipeline.stages.evaluate import read_evaluations
+from mathppo.pipeline.stages.result_files import read_results
 from mathppo.progress import SILENT
+from mathppo.storage import store
 
 TIMES = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s")
 

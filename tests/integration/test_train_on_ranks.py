@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from tiny_runs import TINY, tiny_config
 from two_processes import failing, process_of_rank, said, start, torchrun
 
-from mathppo import store
-from mathppo.learner import checkpoint
+from mathppo.learner.backend import checkpoint
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.progress import SILENT
+from mathppo.storage import store
 
 MOVING = (("reward.kind", "random"), ("learner.lr", "1e-3"), ("learner.kl_place", "loss"), ("learner.kl_coef", "0.1"))
 """Rewards that a policy without skill gets too, and steps large enough to be seen in what it samples."""

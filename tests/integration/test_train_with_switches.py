@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import tiny_config
 
-from mathppo.learner import checkpoint
+from mathppo.learner.backend import checkpoint
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory

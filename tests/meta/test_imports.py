@@ -1,7 +1,4 @@
-"""Who may import what, where import-linter's contracts in pyproject.toml cannot say it.
-
-Touches: the repository's files, for reading.
-"""
+"""Who may import what, where import-linter's contracts in pyproject.toml cannot say it."""
 
 import ast
 import sys
@@ -23,13 +20,13 @@ NOT_FOR_TENSOR_MATHS = {
 }
 
 ONLY_HERE = {
-    "mpmath": ("graders/equivalence/digits", "graders/equivalence/symbolic"),
-    "sympy": ("graders/equivalence/symbolic",),
+    "mpmath": ("graders/equivalence/arithmetic/multiprecision", "graders/equivalence/canonical/symbolic"),
+    "sympy": ("graders/equivalence/canonical/symbolic",),
     "subprocess": ("graders/sandbox/",),
     "multiprocessing": ("graders/sandbox/",),
-    "transformers": ("mathppo/generator/hf", "mathppo/prompts", "mathppo/learner/models"),
+    "transformers": ("mathppo/generator/hf/", "mathppo/prompts", "mathppo/learner/backend/models"),
     "ray": ("mathppo/cluster",),
-    "vllm": ("mathppo/generator/vllm",),
+    "vllm": ("mathppo/generator/vllm/",),
     "datasets": ("mathppo/problems/",),
     "matplotlib": ("mathppo/report/",),
 }

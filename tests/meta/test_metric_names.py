@@ -1,7 +1,4 @@
-"""Every metric that is logged or shown is in the table, and every row of the table is logged.
-
-Touches: the repository's files, for reading.
-"""
+"""Every metric that is logged or shown is in the table, and every row of the table is logged."""
 
 import ast
 import re

@@ -1,7 +1,4 @@
-"""The names that others build on: what is promised exists, in the promised shape.
-
-Touches: nothing.
-"""
+"""The names that others build on: what is promised exists, in the promised shape."""
 
 import importlib
 import inspect

@@ -1,7 +1,4 @@
-"""The README says what is so: its Python runs, its paths exist, and its commands are known.
-
-Touches: the README, for reading; what its examples touch.
-"""
+"""The README says what is so: its Python runs, its paths exist, and its commands are known."""
 
 import doctest
 import re

@@ -1,7 +1,4 @@
-"""The wheel holds all that the installed commands read.
-
-Touches: a temporary folder.
-"""
+"""The wheel holds all that the installed commands read."""
 
 import tomllib
 import zipfile

@@ -1,7 +1,4 @@
-r"""Raw text, LaTeX of a grammar, and golds with injuries: every grader gives a verdict that is no error, and soon.
-
-Touches: the labelled corpus.
-"""
+r"""Raw text, LaTeX of a grammar, and golds with injuries: every grader gives a verdict that is no error, and soon."""
 
 import json
 import time
@@ -16,9 +13,9 @@ from hypothesis import strategies as st
 from graders import BadReference, Status
 from graders.builtin.reading import Reading
 from graders.grader import resolve
-from graders.parse import ParseError, parse
-from graders.sandbox.sound import sound
-from graders.tree import check_tree
+from graders.parsing.parse import ParseError, parse
+from graders.parsing.tree import check_tree
+from graders.sandbox.child.validate_verdict import sound
 
 GRADERS: dict[str, Any] = {name: resolve(name) for name in ("math", "exact", "numeric", "choice", "equation")}
 REFERENCES = {

@@ -1,7 +1,4 @@
-"""From a value to rewritings that must pass and near-misses that must fail, with sympy as a slow, independent judge.
-
-Touches: nothing.
-"""
+"""From a value to rewritings that must pass and near-misses that must fail, with sympy as a slow, independent judge."""
 
 from fractions import Fraction
 
@@ -14,9 +11,9 @@ from hypothesis import strategies as st
 from graders.builtin.math import MathGrader
 from graders.equivalence import compare
 from graders.errors import GraderError
-from graders.extract import extract
-from graders.parse import ParseError, parse
-from graders.tree import Node
+from graders.extraction.extract import extract
+from graders.parsing.parse import ParseError, parse
+from graders.parsing.tree import Node
 
 GRADER = MathGrader()
 WRAPPERS = ["\\boxed{%s}", "The answer is $%s$.", "#### %s", "So $$\\boxed{%s}$$", "<think>x</think>\\boxed{%s}"]

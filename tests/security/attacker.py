@@ -1,7 +1,4 @@
-"""A grader as gullible as can be: the half that reads a completion runs it as a program.
-
-Touches: whatever the completion says.
-"""
+"""A grader as gullible as can be: the half that reads a completion runs it as a program."""
 
 import ctypes
 import gc

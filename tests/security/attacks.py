@@ -4,8 +4,6 @@ A program finds in its scope: the standard modules imported below; `dir`, a dire
 must not read; `port`, a listening TCP port, and `unix`, a listening socket, on this machine; `victim`, the number of a
 process of the same user; `call(number, *arguments)`, a raw system call that raises OSError; `fd_is_open(fd)`.
 What an unsandboxed program does with all this is bounded: it harms nothing but `dir` and `victim`.
-
-Touches: nothing until a program is run.
 """
 
 NETWORK = {

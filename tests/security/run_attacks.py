@@ -3,8 +3,6 @@
     python run_attacks.py sandbox|bare [--deny docker|landlock|namespaces|seccomp ...]
 
 `--deny` first puts this process under a filter that refuses what such a surrounding refuses; see `surroundings.py`.
-
-Touches: a scratch directory, a listening port, child processes.
 """
 
 import argparse

@@ -2,8 +2,6 @@
 
 A filter of system calls is put on the calling process before the sandbox starts; it is inherited by all it starts.
 The Docker profile is an approximation: its deny rules that matter here, and the capabilities it drops.
-
-Touches: the calling process, for good.
 """
 
 import contextlib
@@ -11,7 +9,7 @@ import ctypes
 import errno
 import struct
 
-from graders.sandbox import syscalls
+from graders.sandbox.isolation import syscalls
 
 _DOCKER_CAPABILITIES = 0xA80425FB
 """CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, NET_BIND_SERVICE, NET_RAW, SYS_CHROOT, MKNOD,

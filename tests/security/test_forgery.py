@@ -19,7 +19,8 @@ FORGER = """
 import gc, msgspec, os, struct, sys, time
 from typing import Annotated
 from graders.verdict import Status, Verdict
-from graders.sandbox import frames, worker
+from graders.sandbox import protocol
+from graders.sandbox.child import worker
 
 class Forger:
     name = "forger"

@@ -1,7 +1,4 @@
-"""Real vLLM: skipped by name where it is missing, an error where REQUIRE_VLLM says that it was installed.
-
-Touches: the environment, for reading.
-"""
+"""Real vLLM: skipped by name where it is missing, an error where REQUIRE_VLLM says that it was installed."""
 
 import os
 from pathlib import Path
@@ -11,15 +8,15 @@ import torch
 from transformers import PreTrainedModel
 from vllm_samples import build, save
 
-from mathppo.generator import placement
-from mathppo.learner import models
+from mathppo.generator.vllm import vllm_memory
+from mathppo.learner.backend import models
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 
 HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = placement.why_not()
+    reason = vllm_memory.why_not()
     if reason and os.environ.get("REQUIRE_VLLM"):
         raise pytest.UsageError(f"vllm: {reason}")
     for item in items:

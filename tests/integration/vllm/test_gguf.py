@@ -14,9 +14,9 @@ from vllm_samples import largest_gap, requests
 from mathppo.cli import main
 from mathppo.errors import BadCheckpoint, BadInput, MathPPOError
 from mathppo.generator.base import Sampling
-from mathppo.generator.placement import Place
-from mathppo.generator.vllm import VLLMGenerator
-from mathppo.pipeline.import_gguf import import_gguf
+from mathppo.generator.vllm.vllm_generator import VLLMGenerator
+from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.importers.import_gguf import import_gguf
 
 CHAT = [{"role": "user", "content": "solve x"}]
 

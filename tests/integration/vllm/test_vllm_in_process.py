@@ -11,10 +11,10 @@ from vllm_samples import GREEDY, SAMPLING, build, by_problem, largest_gap, reque
 
 from mathppo.errors import BadCheckpoint, BadInput, BadSetting
 from mathppo.generator.base import Sampling
-from mathppo.generator.hf import HFGenerator
-from mathppo.generator.placement import Place
+from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.stops import StopStrings
-from mathppo.generator.vllm import VLLMGenerator
+from mathppo.generator.vllm.vllm_generator import VLLMGenerator
+from mathppo.generator.vllm.vllm_memory import Place
 from mathppo.prompts import PreTrainedTokenizerBase
 
 TOLERANCE = 1e-4

@@ -1,8 +1,6 @@
 """A real vLLM server in development mode: what it samples, new weights through its routes, and its death.
 
 It takes half a minute to start, so these are marked slow: scripts/test_vllm.sh -m "vllm and slow".
-
-Touches: a server process of its own, on a port of the loopback interface.
 """
 
 import os
@@ -22,9 +20,9 @@ from transformers import PreTrainedModel
 from vllm_samples import SAMPLING, build, by_problem, largest_gap, requests
 
 from mathppo.errors import BadCheckpoint, StageFailed
-from mathppo.generator import address
 from mathppo.generator.base import Sampling
-from mathppo.generator.http import Server, ServerGenerator
+from mathppo.generator.server import http_client
+from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.stops import StopStrings
 from mathppo.prompts import PreTrainedTokenizerBase
 
@@ -42,7 +40,7 @@ def process(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", "policy", "--dtype", "float32"]
     command += ["--generation-config", "vllm", "--logprobs-mode", "processed_logprobs", "--enforce-eager"]
     command += ["--kv-cache-memory-bytes", str(64 << 20), "--max-num-seqs", "32"]
-    command += ["--worker-extension-cls", "mathppo.generator.vllm_weights.WeightReader"]
+    command += ["--worker-extension-cls", "mathppo.generator.vllm.weight_update.WeightReader"]
     settings = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "TORCHDYNAMO_DISABLE": "1"}
     log = tmp_path_factory.mktemp("server") / "log"
     with log.open("wb") as file:
@@ -78,7 +76,7 @@ def _answers(url: str) -> bool:
 def engine(
     process: tuple[str, object], folder: Path, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ServerGenerator]:
-    monkeypatch.setattr(address, "PAUSE_S", 0.1)
+    monkeypatch.setattr(http_client, "PAUSE_S", 0.1)
     server = Server(url=process[0], takes_weights=True, dtype="float32", max_connections=16)
     with ServerGenerator(server, tokenizer, folder=folder) as opened:
         yield opened

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY, tiny_config
 
-from mathppo import store
 from mathppo.cli import main
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
 from mathppo.progress import SILENT
+from mathppo.storage import store
 
 VLLM = (
     ("generator.engine", "vllm"),

@@ -16,15 +16,15 @@ import torch
 from vllm_samples import build
 
 from mathppo.errors import BadInput
-from mathppo.generator import placement, vllm_weights
-from mathppo.generator.placement import Place
-from mathppo.generator.vllm import VLLMGenerator
-from mathppo.generator.vllm_weights import ByFile, ByIPC, ByNCCL, ByReload, InProcessClient, choose_handover
+from mathppo.generator.vllm import vllm_memory, weight_update
+from mathppo.generator.vllm.vllm_generator import VLLMGenerator
+from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.weight_update import ByFile, ByIPC, ByNCCL, ByReload, InProcessClient, choose_handover
 
 
 def of_vllm(module: str) -> Any:
     """Give one of vLLM's modules; None where the tests are skipped."""
-    return None if placement.why_not() else importlib.import_module(f"vllm{module}")
+    return None if vllm_memory.why_not() else importlib.import_module(f"vllm{module}")
 
 
 ipc_engine = of_vllm(".distributed.weight_transfer.ipc_engine")
@@ -87,8 +87,8 @@ def test_vllm_has_the_calls_that_we_make() -> None:
 def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     client, sent, joined = Recorded(), [], []
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda settings: joined.append(settings) or Recorded())
-    monkeypatch.setattr(vllm_weights, "own_address", lambda url: ("10.0.0.7", 4567))
-    monkeypatch.setattr(vllm_weights, "server_client", lambda url: client)
+    monkeypatch.setattr(weight_update, "own_address", lambda url: ("10.0.0.7", 4567))
+    monkeypatch.setattr(weight_update, "server_client", lambda url: client)
 
     def broadcast(self: Any, source: Any, meta: Any) -> None:
         sent.append(
@@ -108,7 +108,7 @@ def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: p
     worker = object.__new__(nccl_engine.NCCLWeightTransferEngine)
     start = worker.parse_init_info(client.calls[0][1])
     assert (start.rank_offset, start.world_size, start.packed) == (1, 5, True)
-    assert start.packed_buffer_size_bytes == vllm_weights.CHUNK_BYTES
+    assert start.packed_buffer_size_bytes == weight_update.CHUNK_BYTES
     update = worker.parse_update_info(client.calls[2][1])
     assert update.names == list(WEIGHTS)
     assert set(update.dtype_names) == {"bfloat16"}
@@ -216,6 +216,6 @@ def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
 def test_the_worker_reads_files_by_the_name_that_it_is_told() -> None:
     way = ByFile(torch.float32)
     module, _, name = way.options()["worker_extension_cls"].rpartition(".")
-    assert getattr(importlib.import_module(module), name) is vllm_weights.WeightReader
+    assert getattr(importlib.import_module(module), name) is weight_update.WeightReader
     assert isinstance(way._file.folder, Path)
     way.close()

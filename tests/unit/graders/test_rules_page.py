@@ -1,7 +1,4 @@
-"""The page of grading rules says what the grader does.
-
-Touches: graders/RULES.md, which it reads.
-"""
+"""The page of grading rules says what the grader does."""
 
 import re
 from pathlib import Path

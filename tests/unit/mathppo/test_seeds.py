@@ -1,7 +1,4 @@
-"""Derived seeds: the same everywhere, and different wherever a part differs.
-
-Touches: nothing.
-"""
+"""Derived seeds: the same everywhere, and different wherever a part differs."""
 
 import hashlib
 

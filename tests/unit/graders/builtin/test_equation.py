@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graders import BadReference, GraderPool, Status
 from graders.builtin.equation import EquationGrader, problem_of
 from graders.builtin.polynomials import NotPolynomialError, difference, num_real_roots, polynomial, rank
-from graders.parse import parse
+from graders.parsing.parse import parse
 
 GRADER = EquationGrader()
 

@@ -7,7 +7,7 @@ import pytest
 
 from graders import BadReference, GraderPool, SandboxUnavailable, Status
 from graders.builtin.python import PythonGrader, Runs
-from graders.sandbox.programs import MAX_OUTPUT_BYTES, Run
+from graders.sandbox.child.run_program import MAX_OUTPUT_BYTES, Run
 
 SUM = json.dumps([{"input": "1 2\n", "output": "3\n"}, {"input": "10 -4", "output": "6"}])
 APPS = json.dumps({"inputs": ["1 2", "3 4"], "outputs": ["3", "7"]})

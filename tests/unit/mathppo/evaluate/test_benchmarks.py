@@ -17,7 +17,7 @@ from mathppo.evaluate.benchmarks import (
     load_benchmark,
     parse_benchmarks,
 )
-from mathppo.evaluate.golds import GoldReading
+from mathppo.evaluate.reference_answers import GoldReading
 from mathppo.problems import load_held_out
 
 ROWS: list[dict[str, Any]] = [

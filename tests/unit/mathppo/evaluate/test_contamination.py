@@ -9,7 +9,7 @@ import pytest
 from mathppo.config import load_config
 from mathppo.errors import BadInput, BadSetting
 from mathppo.evaluate.contamination import ExactHit, find_contamination, normalised
-from mathppo.pipeline.prepare import prepare
+from mathppo.pipeline.stages.prepare import prepare
 from mathppo.progress import SILENT
 from mathppo.records import Problem
 

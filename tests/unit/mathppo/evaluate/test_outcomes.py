@@ -9,8 +9,8 @@ import pytest
 
 from graders.verdict import Status
 from mathppo.errors import BadInput
+from mathppo.evaluate.accuracy import Group, summarise_outcomes
 from mathppo.evaluate.consistency import majority, majority_at_k
-from mathppo.evaluate.metrics import Group, summarise_outcomes
 from mathppo.evaluate.outcomes import Outcome, of_several_samples
 from mathppo.evaluate.statistics import mean_interval, wilson_interval
 from mathppo.records import Problem

@@ -4,9 +4,9 @@ import csv
 import io
 
 from graders.verdict import Status, Verdict
-from mathppo.evaluate.metrics import summarise_outcomes
+from mathppo.evaluate.accuracy import summarise_outcomes
+from mathppo.evaluate.flips import Rescore, list_flips
 from mathppo.evaluate.outcomes import Outcome
-from mathppo.evaluate.rescore import Rescore, list_flips
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.samples import GradedSample, GraderIdentity, Sample, graded_key
 from mathppo.evaluate.tables import CSV, MARKDOWN, csv_table, markdown_table

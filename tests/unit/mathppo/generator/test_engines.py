@@ -10,11 +10,11 @@ from vllm_samples import build, save
 
 from mathppo.config import GeneratorSettings
 from mathppo.errors import BadSetting
-from mathppo.generator import placement
 from mathppo.generator.engines import open_engine
-from mathppo.generator.hf import HFGenerator
-from mathppo.generator.http import ServerGenerator
-from mathppo.generator.placement import Place, cpu_cache_bytes
+from mathppo.generator.hf.hf_generator import HFGenerator
+from mathppo.generator.server.server_generator import ServerGenerator
+from mathppo.generator.vllm import vllm_memory
+from mathppo.generator.vllm.vllm_memory import Place, cpu_cache_bytes
 from mathppo.prompts import build_equation_tokenizer
 
 TOKENIZER = build_equation_tokenizer()
@@ -51,7 +51,7 @@ def test_an_address_is_where_the_others_are(folder: Path, name: str) -> None:
         engine.close()
 
 
-@pytest.mark.skipif(not placement.why_not(), reason="vllm is installed here")
+@pytest.mark.skipif(not vllm_memory.why_not(), reason="vllm is installed here")
 def test_missing_vllm_is_said_with_the_remedy(folder: Path) -> None:
     with pytest.raises(BadSetting, match=r"engine 'vllm': not installed; pip install .* or use engine 'hf'"):
         open_engine(GeneratorSettings(engine="vllm"), folder=folder, tokenizer=TOKENIZER, policy_step=0)

@@ -15,10 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from mathppo.config import load_config
 from mathppo.errors import BadInput, BadSetting
 from mathppo.generator.base import Request, Sampling
-from mathppo.generator.hf import HFGenerator
-from mathppo.generator.http import Server, ServerGenerator
+from mathppo.generator.hf.hf_generator import HFGenerator
+from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.stops import StopStrings
-from mathppo.pipeline.stages import sampling_of
+from mathppo.pipeline.stages.sample_and_grade import sampling_of
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.records import FinishReason
 

@@ -8,9 +8,9 @@ from tiny_runs import scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
 from mathppo.errors import BadCheckpoint, BadSetting
-from mathppo.learner import models
+from mathppo.learner.backend import models
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import load_learner, start_critic
+from mathppo.learner.load_learner import load_learner, start_critic
 
 pytestmark = pytest.mark.gpu
 

@@ -9,9 +9,10 @@ from transformers import GraniteConfig, GraniteForCausalLM
 from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings, ModelSettings
 from mathppo.errors import BadSetting
-from mathppo.learner import compute, forward, models
+from mathppo.learner import forward
+from mathppo.learner.backend import forward_options, models
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import start_critic
+from mathppo.learner.load_learner import start_critic
 
 pytestmark = pytest.mark.gpu
 
@@ -63,10 +64,10 @@ def test_chunks_never_make_the_logits_of_a_pass() -> None:
 @pytest.mark.parametrize("name", tiny_lms.BUILDERS)
 def test_a_plain_head_gives_the_same_by_hand(name: str) -> None:
     policy, batch = tiny_lms.build(name), collate(tiny_rollouts(4), pad_id=0)
-    assert compute.has_plain_head(policy)
+    assert forward_options.has_plain_head(policy)
     if name == "bloom":
         return  # takes no position ids
-    chunks = compute.Compute(head_chunk_tokens=3)
+    chunks = forward_options.Compute(head_chunk_tokens=3)
     expected = forward.completion_logprobs(policy, batch, temperature=0.7)
     found = forward.completion_logprobs(policy, batch, temperature=0.7, compute=chunks)
     for first, second in zip(expected, found, strict=True):
@@ -82,11 +83,11 @@ def granite() -> models.PreTrainedModel:
 
 def test_a_head_that_scales_its_logits_is_found_out_and_used_as_it_is() -> None:
     policy = granite()
-    assert not compute.has_plain_head(policy)
+    assert not forward_options.has_plain_head(policy)
     policy.config.vocab_size = 2000
-    assert compute.choose_compute(policy, LearnerSettings()).head_chunk_tokens == 0
+    assert forward_options.choose_compute(policy, LearnerSettings()).head_chunk_tokens == 0
     policy.get_output_embeddings().bias = torch.nn.Parameter(torch.zeros(1))  # type: ignore[union-attr]
-    assert not compute.has_plain_head(policy)
+    assert not forward_options.has_plain_head(policy)
 
 
 def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
@@ -97,10 +98,10 @@ def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
 
 def test_moments_of_8_bits_are_refused_on_several_processes() -> None:
     policy, settings = tiny_learner().policy, LearnerSettings(optimizer="adamw8bit")
-    compute.require_fit(policy, LearnerSettings(), num_ranks=2)
-    compute.require_fit(policy, settings, num_ranks=1)
+    forward_options.require_fit(policy, LearnerSettings(), num_ranks=2)
+    forward_options.require_fit(policy, settings, num_ranks=1)
     with pytest.raises(BadSetting, match=r'learner\.optimizer: expected "adamw" on 2 processes, got "adamw8bit"'):
-        compute.require_fit(policy, settings, num_ranks=2)
+        forward_options.require_fit(policy, settings, num_ranks=2)
 
 
 def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> None:

@@ -12,7 +12,7 @@ from tiny_runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
 from mathppo.batch import Batch, collate
 from mathppo.learner.experience import Experience
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import load_learner
+from mathppo.learner.load_learner import load_learner
 
 pytestmark = pytest.mark.gpu
 

@@ -14,9 +14,10 @@ from torch import Tensor
 from mathppo.batch import collate
 from mathppo.config import LearnerSettings
 from mathppo.errors import BrokenInvariant
-from mathppo.learner import models, objective
+from mathppo.learner import objective
+from mathppo.learner.backend import models
 from mathppo.learner.learner import Learner
-from mathppo.learner.opening import load_learner, load_reference, start_critic
+from mathppo.learner.load_learner import load_learner, load_reference, start_critic
 
 pytestmark = pytest.mark.gpu
 

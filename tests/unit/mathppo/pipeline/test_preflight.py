@@ -8,7 +8,7 @@ from tiny_runs import TINY
 
 from mathppo.config import load_config
 from mathppo.errors import BadCheckpoint, BadInput, BadSetting, MathPPOError
-from mathppo.learner import models
+from mathppo.learner.backend import models
 from mathppo.pipeline import preflight
 from mathppo.pipeline.preflight import check_start
 from mathppo.prompts import build_equation_tokenizer
@@ -66,7 +66,7 @@ def test_a_folder_or_address_that_is_missing(settings: dict[str, str], kind: typ
 )
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], message: str) -> None:
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
-    monkeypatch.setattr(preflight.placement.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(preflight.vllm_memory.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadSetting, match=message):
         check(**settings)
 

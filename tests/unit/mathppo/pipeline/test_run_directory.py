@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool
-from graders.doctor import standing
+from graders.cli.doctor import standing
 from mathppo.config import Config, load_config
 from mathppo.errors import BadArtefact, BadSetting
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run

@@ -4,7 +4,7 @@ import pytest
 from tiny_runs import tiny_config
 
 from mathppo.errors import BadInput
-from mathppo.pipeline.stages import MAX_REQUESTS, check_size, choose_problems, make_requests
+from mathppo.pipeline.stages.sample_and_grade import MAX_REQUESTS, check_size, choose_problems, make_requests
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.records import Problem
 

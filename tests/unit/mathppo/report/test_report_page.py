@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from rich.console import Console
 from synthetic_run import view, write_run
 
-from mathppo.evaluate.metrics import Evaluation, Mode
+from mathppo.evaluate.accuracy import Evaluation, Mode
 from mathppo.report import terminal_tables, write_report, write_views
 from mathppo.report.figures import smoothed
+from mathppo.report.load_run import Summary, read_run
 from mathppo.report.page import headline
-from mathppo.report.reading import Summary, read_run
 
 
 class Page(HTMLParser):

@@ -1,0 +1,5 @@
+"""The `graders` command line."""
+
+from graders.cli.entry_point import main
+
+__all__ = ["main"]

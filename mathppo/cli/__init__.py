@@ -1,0 +1,5 @@
+"""The `mathppo` command line."""
+
+from mathppo.cli.entry_point import main
+
+__all__ = ["main"]

@@ -1,0 +1,8 @@
+"""Run the command line: `python -m mathppo.cli`."""
+
+import sys
+
+from mathppo.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

