@@ -24,7 +24,7 @@ from graders.builtin.reading import Reading, read_answer
 from graders.equivalence import TooLarge, compare
 from graders.equivalence.arithmetic.balls import evaluate_ball
 from graders.equivalence.arithmetic.evaluate_tree import Undecided
-from graders.equivalence.canonical.canonicalize import lowered
+from graders.equivalence.canonical.canonicalize import canonicalize
 from graders.errors import BadReference
 from graders.parsing.parse import ParseError, parse
 from graders.parsing.tree import Apply, List, Name, Node, Number, Relation, Set, Text, Tuple, check_tree, names
@@ -120,7 +120,7 @@ def _what_is_wrong(problem: Problem, node: Node) -> str:
     whole = _EVERYTHING if expected is None else _NOTHING
     if expected is None or expected == 0:
         return "" if compare(node, whole).equal else f"the equation has {whole.text}"
-    found = _solutions(lowered(node), problem.unknowns)
+    found = _solutions(canonicalize(node), problem.unknowns)
     if found is None or len(found) > MAX_SOLUTIONS:
         return "the answer states no values of the unknowns"
     distinct: list[tuple[Node, ...]] = []

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from graders.builtin.reading import Reading, read_answer, read_reference
 from graders.equivalence import TooLarge, compare
-from graders.equivalence.canonical.canonicalize import value_of
+from graders.equivalence.canonical.canonicalize import strip_label
 from graders.equivalence.compare.scalars import is_scalar
 from graders.errors import BadInput, BadReference
 from graders.parsing.tree import check_tree
@@ -58,7 +58,7 @@ class NumericGrader:
         return self._judged(reading, reference, time.perf_counter())
 
     def _judged(self, reading: Reading, reference: str, start: float) -> Verdict:
-        targets = [value_of(target) for target in read_reference(reference)]
+        targets = [strip_label(target) for target in read_reference(reference)]
         if not all(is_scalar(target) for target in targets):
             raise BadReference(
                 f"reference {reference[:80]!r}: expected one number; use the math grader for other answers"
@@ -68,7 +68,7 @@ class NumericGrader:
             check_tree(reading.node)
             for target in targets:
                 try:
-                    found = compare(value_of(reading.node), target, tolerance=self.tolerance)
+                    found = compare(strip_label(reading.node), target, tolerance=self.tolerance)
                 except TooLarge as error:
                     status, method, detail = Status.OVER_BUDGET, "exact", str(error)
                     break

@@ -1,7 +1,7 @@
-"""Complex doubles with an error radius: fast proofs that two values differ.
+"""Ball arithmetic: complex doubles with an error radius, for fast proofs that two values differ.
 
-Every operation widens the radius by a first-order bound on what its arguments' radii and its own rounding can add;
-callers double the sum of two radii before they call two values different.
+Every operation widens the radius by a first-order bound on the errors of its arguments and its rounding. Callers
+double the sum of two radii before they call two values different.
 """
 
 import cmath
@@ -12,37 +12,41 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from graders.equivalence.arithmetic.evaluate_tree import Field, Undecided
-from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.arithmetic.evaluate_tree import Arithmetic, Undecided
 from graders.parsing.tree import Node
 
 EPS = 2.0**-51
 
 
 class Ball(NamedTuple):
-    """All numbers within `radius` of `mid`."""
+    """All complex numbers within `radius` of `mid`."""
 
     mid: complex
     radius: float
 
+    @property
+    def is_real(self) -> bool:
+        """True if the ball meets the real axis."""
+        return abs(self.mid.imag) <= self.radius
+
 
 def evaluate_ball(node: Node, point: Mapping[str, Fraction]) -> Ball:
-    """The value of the tree as a ball.
+    """Return the value of the tree as a ball.
 
     Raises:
-        Undecided: it is undefined, overflows a double, or cannot be told from a singularity.
-        TooLarge: it takes too many steps.
+        Undecided: the value is undefined, overflows a double, or is too close to a singularity.
+        TooLarge: the evaluation takes too many steps.
     """
-    ball = _field().evaluate(node, point)
+    ball = _arithmetic().evaluate(node, point)
     if not (cmath.isfinite(ball.mid) and math.isfinite(ball.radius)):
         raise Undecided
     return ball
 
 
 @cache
-def _field() -> Field[Ball]:
+def _arithmetic() -> Arithmetic[Ball]:
     constants = {"pi": _around(math.pi), "e": _around(math.e), "i": Ball(1j, 0.0)}
-    return Field(_rational, MappingProxyType(constants), _OPERATIONS)
+    return Arithmetic(_rational, MappingProxyType(constants), _OPERATIONS)
 
 
 def _around(value: complex, radius: float = 0.0) -> Ball:
@@ -129,7 +133,7 @@ def _root(value: Ball, index: Ball) -> Ball:
 
 
 def _entire(function: Callable[[complex], complex]) -> Callable[[Ball], Ball]:
-    """A function whose derivative is bounded by the hyperbolic cosine of the imaginary part (or of the real part)."""
+    """Lift a function whose derivative is bounded by cosh of the imaginary part (of the real part if hyperbolic)."""
 
     def apply(value: Ball) -> Ball:
         if abs(value.mid) > 1e8:
@@ -146,7 +150,7 @@ def _is_hyperbolic(function: Callable[[complex], complex]) -> bool:
 
 
 def _inverse(function: Callable[[complex], complex], slope: Callable[[complex], complex]) -> Callable[[Ball], Ball]:
-    """An inverse function, refused close to where its slope is infinite."""
+    """Lift an inverse function; it raises `Undecided` near points of infinite slope."""
 
     def apply(value: Ball) -> Ball:
         steepness = abs(slope(value.mid))
@@ -164,7 +168,7 @@ _ONE = Ball(1 + 0j, 0.0)
 
 
 def _upper(value: complex) -> complex:
-    """The value with a negative zero made positive: on a branch cut, the upper side."""
+    """Return the value with a negative zero made positive: the upper side of a branch cut."""
     return complex(value.real, value.imag + 0.0)
 
 
@@ -207,10 +211,6 @@ def _extreme(choose: Callable[..., Ball]) -> Callable[..., Ball]:
         return choose(values, key=lambda value: value.mid.real)._replace(radius=max(value.radius for value in values))
 
     return apply
-
-
-def _refuse(*_: Ball) -> Ball:
-    raise TooLarge("expected a value that fits a double")
 
 
 _OPERATIONS: Mapping[str, Callable[..., Ball]] = MappingProxyType(

@@ -1,27 +1,26 @@
-"""Walking a tree with some arithmetic: the part that balls and digits share."""
+"""Tree evaluation, shared by ball arithmetic and multiprecision arithmetic."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from graders.equivalence.arithmetic.rationals import MAX_TERMS, NotExact, TooLarge, exact_value, number_value
+from graders.equivalence.arithmetic.rationals import MAX_STEPS, MAX_TERMS, NotExact, TooLarge, exact_value, number_value
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity
 
 V = TypeVar("V")
-MAX_STEPS = 20_000
 
 
 class Undecided(Exception):
-    """The value is undefined, infinite, or not known here."""
+    """The value is undefined, infinite, or not computed here."""
 
 
-class Field(Generic[V]):
-    """An arithmetic: how a rational and a constant become a value, and what each operation does.
+class Arithmetic(Generic[V]):
+    """A number type and its operations.
 
     Args:
-        rational: the value of an exact rational.
+        rational: converts an exact rational.
         constants: the values of `pi`, `e` and `i`.
-        operations: from operation name to function of values.
+        operations: function of values, by operation name.
     """
 
     def __init__(
@@ -35,11 +34,11 @@ class Field(Generic[V]):
         self.operations = operations
 
     def evaluate(self, node: Node, point: Mapping[str, Fraction]) -> V:
-        """The value of the tree with its free names bound by `point`.
+        """Return the value of the tree with its free names bound by `point`.
 
         Raises:
-            Undecided: it is undefined there, or holds something that is not a number.
-            TooLarge: it takes too many steps or grows out of bounds.
+            Undecided: the value is undefined, or the tree contains a node that is not a number.
+            TooLarge: the evaluation exceeds the bounds on steps or size.
         """
         return self._value(node, point, [0])
 
@@ -72,7 +71,7 @@ class Field(Generic[V]):
     def _series(self, node: Apply, point: Mapping[str, Fraction], steps: list[int]) -> V:
         body, index, low, high = node.args
         assert isinstance(index, Name)
-        first, last = _whole(low, point), _whole(high, point)
+        first, last = _integer(low, point), _integer(high, point)
         if last - first >= MAX_TERMS:
             raise TooLarge(f"expected at most {MAX_TERMS} terms, got {last - first + 1}")
         combine = self.operations["+" if node.op == "sum" else "*"]
@@ -82,25 +81,11 @@ class Field(Generic[V]):
         return total
 
 
-def _whole(node: Node, point: Mapping[str, Fraction]) -> int:
-    value = point.get(node.text) if isinstance(node, Name) else None
-    if value is None:
-        try:
-            value = exact_value(bind(node, point))
-        except NotExact:
-            raise Undecided from None
+def _integer(node: Node, point: Mapping[str, Fraction]) -> int:
+    try:
+        value = exact_value(node, point)
+    except NotExact:
+        raise Undecided from None
     if value.denominator != 1:
         raise Undecided
     return int(value)
-
-
-def bind(node: Node, point: Mapping[str, Fraction]) -> Node:
-    """The tree with free names replaced by their values."""
-    if isinstance(node, Name) and node.text in point:
-        value = point[node.text]
-        top: Node = Number(str(abs(value.numerator)))
-        top = Apply("neg", (top,)) if value < 0 else top
-        return top if value.denominator == 1 else Apply("/", (top, Number(str(value.denominator))))
-    if isinstance(node, Apply):
-        return Apply(node.op, tuple(bind(argument, point) for argument in node.args))
-    return node

@@ -1,4 +1,4 @@
-"""Values with 60 significant digits, for agreement beyond chance and for what a double cannot tell apart.
+"""Multiprecision values of 60 significant digits, for values that doubles cannot distinguish.
 
 mpmath is imported on first use; its precision is set in a private context, never globally.
 """
@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from graders.equivalence.arithmetic.evaluate_tree import Field, Undecided
+from graders.equivalence.arithmetic.evaluate_tree import Arithmetic, Undecided
 from graders.equivalence.arithmetic.rationals import TooLarge
 from graders.parsing.tree import Node
 
@@ -19,18 +19,20 @@ MAX_EXPONENT = 1_000_000
 MAX_ANGLE = 10**12
 MAX_GAMMA = 20_000
 TINY = 1e-45
+AGREEMENT = 1e-35
+"""Largest relative gap of two values that count as equal."""
 
 
-def evaluate_digits(node: Node, point: Mapping[str, Fraction]) -> Any:
-    """The value of the tree as an mpmath complex number; an imaginary part that is only rounding is dropped.
+def evaluate_multiprecision(node: Node, point: Mapping[str, Fraction]) -> Any:
+    """Return the value of the tree as an mpmath complex number, without an imaginary part that is only rounding.
 
     Raises:
-        Undecided: it is undefined or infinite.
-        TooLarge: evaluating it would exceed the bounds.
+        Undecided: the value is undefined or infinite.
+        TooLarge: the evaluation would exceed the bounds.
     """
-    field, mp = _field()
+    arithmetic, mp = _arithmetic()
     try:
-        value = mp.mpc(field.evaluate(node, point))
+        value = mp.mpc(arithmetic.evaluate(node, point))
     except (ValueError, mp.NoConvergence) as error:
         raise Undecided from error
     if not mp.isfinite(value):
@@ -41,20 +43,20 @@ def evaluate_digits(node: Node, point: Mapping[str, Fraction]) -> Any:
 
 
 def relative_gap(left: Any, right: Any) -> Any:
-    """The distance of two values relative to the larger; absolute where both are too small to tell from zero."""
+    """Return the distance of two values relative to the larger, or the absolute distance if both are close to zero."""
     gap = abs(left - right)
     size = max(abs(left), abs(right))
     return gap if min(abs(left), abs(right)) < TINY and size < TINY * 10**5 else gap / size
 
 
 @cache
-def _field() -> tuple[Field[Any], Any]:
+def _arithmetic() -> tuple[Arithmetic[Any], Any]:
     from mpmath.ctx_mp import MPContext
 
     mp = MPContext()
     mp.dps = DIGITS
     constants = {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}
-    return Field(_rational(mp), MappingProxyType(constants), MappingProxyType(_operations(mp))), mp
+    return Arithmetic(_rational(mp), MappingProxyType(constants), MappingProxyType(_operations(mp))), mp
 
 
 def _rational(mp: Any) -> Callable[[Fraction], Any]:

@@ -1,4 +1,7 @@
-"""Exact rational values: integers, fractions, powers, factorials, finite sums, bounded before they are computed."""
+"""Exact rational arithmetic: integers, fractions, powers, factorials, finite sums.
+
+Sizes are bounded before a value is computed.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -15,7 +18,7 @@ MAX_STEPS = 20_000
 
 
 class NotExact(Exception):
-    """The tree has no rational value that is found here: it holds a name, a radical, or a function."""
+    """The tree has no rational value, or contains a free name, a radical or a function that is not evaluated here."""
 
 
 class TooLarge(GraderError):
@@ -23,10 +26,10 @@ class TooLarge(GraderError):
 
 
 def number_value(text: str) -> Fraction:
-    """The value of a numeral as `Number` holds it.
+    """Return the value of a numeral in the notation of `Number`.
 
     Raises:
-        TooLarge: its exponent is out of bounds.
+        TooLarge: the exponent is out of bounds.
     """
     if text.isdigit():
         return Fraction(int(text))
@@ -42,19 +45,27 @@ def number_value(text: str) -> Fraction:
     return value * Fraction(10) ** power if power else value
 
 
-def exact_value(node: Node) -> Fraction:
-    """The rational value of a tree.
+def number_tree(value: Fraction) -> Node:
+    """Return a rational as a tree."""
+    top: Node = Number(str(abs(value.numerator)))
+    if value < 0:
+        top = Apply("neg", (top,))
+    return top if value.denominator == 1 else Apply("/", (top, Number(str(value.denominator))))
+
+
+def exact_value(node: Node, point: Mapping[str, Fraction] = MappingProxyType({})) -> Fraction:
+    """Return the rational value of a tree, its free names bound by `point`.
 
     Raises:
-        NotExact: it is not a rational that exact rules reach.
-        TooLarge: it is, and computing it would exceed the bounds.
-        ZeroDivisionError: it divides by zero.
+        NotExact: the value is not a rational, or the exact rules do not compute it.
+        TooLarge: computing the value would exceed the bounds.
+        ZeroDivisionError: the tree divides by zero.
     """
-    return _Evaluation().value(node, {})
+    return _Evaluation().value(node, point)
 
 
 class _Evaluation:
-    """One bounded evaluation: counts its steps."""
+    """One evaluation, bounded in its number of steps."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -96,14 +107,14 @@ class _Evaluation:
 
 
 def bounded(value: Fraction) -> Fraction:
-    """The value itself, refused when it has grown past `MAX_BITS`."""
+    """Return the value, or raise `TooLarge` if it has more than `MAX_BITS` bits."""
     if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
         raise TooLarge(f"expected a value of at most {MAX_BITS} bits")
     return value
 
 
 def integer_root(value: int, degree: int) -> int | None:
-    """The exact `degree`-th root of a non-negative integer, or None where there is none."""
+    """Return the exact `degree`-th root of a non-negative integer, or None if it is irrational."""
     if value < 2:
         return value
     if degree == 2:
@@ -112,7 +123,7 @@ def integer_root(value: int, degree: int) -> int | None:
         return None
     else:
         root, closer = 1 << -(-value.bit_length() // degree), 0
-        while True:  # Newton's iteration from above falls until it reaches the floor of the root
+        while True:  # Newton's iteration from above decreases to the floor of the root
             closer = ((degree - 1) * root + value // root ** (degree - 1)) // degree
             if closer >= root:
                 break
@@ -121,10 +132,10 @@ def integer_root(value: int, degree: int) -> int | None:
 
 
 def power(base: Fraction, exponent: Fraction) -> Fraction:
-    """`base ** exponent` where that is rational.
+    """Return `base ** exponent` if it is rational.
 
     Raises:
-        NotExact: it is irrational or complex.
+        NotExact: the power is irrational or complex.
         TooLarge: the result would exceed `MAX_BITS`.
     """
     if exponent.denominator != 1:
@@ -174,7 +185,7 @@ def _ln(value: Fraction) -> float:
 
 
 def _logarithm(value: Fraction, base: Fraction = Fraction(0)) -> Fraction:
-    """The logarithm of one rational to another's base, where it is rational: compares powers of a common root."""
+    """Return the logarithm of a rational to a rational base if it is rational, by comparing integer powers."""
     if value == 1:
         return Fraction(0)
     if base <= 0 or base == 1 or value <= 0:

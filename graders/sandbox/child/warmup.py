@@ -13,7 +13,7 @@ import msgspec
 from graders.sandbox.child.grader_spec import Declared
 from graders.sandbox.protocol import Example
 
-_IMPORTED_LATE = {"graders.equivalence": ("graders.equivalence.canonical.symbolic", "sympy.physics.units")}
+_IMPORTED_LATE = {"graders.equivalence": ("graders.equivalence.compare.symbolic", "sympy.physics.units")}
 """Modules that loaded packages import at the first need, which examples may not arouse."""
 
 

@@ -1,4 +1,8 @@
-"""The last rung: sympy, imported on first use, on small trees only, rebuilt as sympy objects and never as text."""
+"""Symbolic rung: decides by a sympy simplification of the difference of two small trees.
+
+The trees are converted to sympy objects and never passed as text; sympy is imported on first use. A pair that is too
+large, contains other operations, or has a difference that does not simplify to zero or a non-zero value is undecided.
+"""
 
 from typing import Any
 
@@ -14,11 +18,11 @@ _RENAMED |= {"ceil": "ceiling", "arsinh": "asinh", "arcosh": "acosh", "artanh": 
 
 
 class _NotSymbolic(Exception):
-    """The tree holds something that sympy is not given."""
+    """The tree contains a node that is not converted to sympy."""
 
 
 def symbolically_equal(left: Node, right: Node) -> bool | None:
-    """Whether sympy simplifies the difference of two trees to zero; None where it does not say."""
+    """Return whether sympy simplifies the difference of two trees to zero; None if undecided."""
     nodes = [current for node in (left, right) for current, _ in walk(node)]
     if len(nodes) > MAX_NODES or not all(_is_convertible(node) for node in nodes):
         return None

@@ -1,15 +1,21 @@
-r"""Collections: lists and sets without order, tuples, matrices and ratios with one."""
+"""Containers: unordered lists and sets; ordered tuples, matrices and ratios."""
 
-from graders.equivalence.arithmetic.certified import float_value
-from graders.equivalence.canonical.canonicalize import is_collection, label_and_value, regrouped, value_of, vector_items
-from graders.equivalence.compare.comparison import Compare, Comparison, joined, mismatch
+from graders.equivalence.arithmetic.sample_points import float_value
+from graders.equivalence.canonical.canonicalize import (
+    is_container,
+    split_at_commas,
+    split_label,
+    strip_label,
+    vector_entries,
+)
+from graders.equivalence.compare.comparison import Compare, Comparison, combine, incomparable
 from graders.equivalence.compare.scalars import is_scalar
 from graders.parsing.tree import Apply, Interval, List, Matrix, Node, Quantity, Ratio, Set, Tuple
 
 
-def compare_collections(compare: Compare, answer: Node, reference: Node) -> Comparison:
-    """Compare two trees of which at least one holds several values."""
-    answer, reference = regrouped(answer), regrouped(reference)
+def compare_containers(compare: Compare, answer: Node, reference: Node) -> Comparison:
+    """Compare two trees of which at least one is a container."""
+    answer, reference = split_at_commas(answer), split_at_commas(reference)
     if isinstance(answer, Ratio) or isinstance(reference, Ratio):
         return _ratios(compare, answer, reference)
     if isinstance(answer, Matrix) and isinstance(reference, Matrix):
@@ -20,8 +26,8 @@ def compare_collections(compare: Compare, answer: Node, reference: Node) -> Comp
     left, right = _items(answer), _items(reference)
     if left is None or right is None:
         return _single(compare, answer, reference)
-    if all(label_and_value(item) for item in left) != all(label_and_value(item) for item in right):
-        left, right = tuple(map(value_of, left)), tuple(map(value_of, right))
+    if all(split_label(item) for item in left) != all(split_label(item) for item in right):
+        left, right = tuple(map(strip_label, left)), tuple(map(strip_label, right))
     if _is_ordered(reference) or _is_ordered(answer):
         if isinstance(answer, Set) or isinstance(reference, Set):
             return Comparison(False, "structure", "a set has no order and a tuple has one")
@@ -32,18 +38,19 @@ def compare_collections(compare: Compare, answer: Node, reference: Node) -> Comp
 
 
 def _single(compare: Compare, answer: Node, reference: Node) -> Comparison:
-    """A collection of one value is that value."""
+    """Compare a container of one distinct value with a value."""
     for node, other, forward in ((answer, reference, True), (reference, answer, False)):
-        repeats = isinstance(node, Set) or (isinstance(node, List) and node is answer)  # `-2, -2` asks for both
-        if isinstance(node, (Set, List)) and repeats and not is_collection(other):
+        # A reference `-2, -2` requires both values; an answer may repeat one.
+        repeats = isinstance(node, Set) or (isinstance(node, List) and node is answer)
+        if isinstance(node, (Set, List)) and repeats and not is_container(other):
             distinct = _distinct(compare, node.items)
             if len(distinct) == 1:
                 return compare(distinct[0], other) if forward else compare(other, distinct[0])
-    return mismatch(answer, reference)
+    return incomparable(answer, reference)
 
 
 def _distinct(compare: Compare, items: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The items without repetitions."""
+    """Return the items without repetitions."""
     kept: list[tuple[Node, float | None]] = []
     for item in items:
         size = _size(item)
@@ -53,21 +60,21 @@ def _distinct(compare: Compare, items: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def ordered(compare: Compare, left: tuple[Node, ...], right: tuple[Node, ...]) -> Comparison:
-    """Whether the items are equal one by one."""
+    """Compare the items pairwise, in order."""
     if len(left) != len(right):
-        return Comparison(False, "structure", f"{len(left)} items against {len(right)}")
+        return _different_lengths(left, right)
     parts: list[Comparison] = []
     for one, other in zip(left, right, strict=True):
         parts.append(compare(one, other))
         if parts[-1].equal is False:
             break
-    return joined(parts)
+    return combine(parts)
 
 
 def unordered(compare: Compare, left: tuple[Node, ...], right: tuple[Node, ...]) -> Comparison:
-    """Whether the items can be paired so that each pair is equal."""
+    """Find for each item of `right` an equal item of `left`, without using one twice."""
     if len(left) != len(right):
-        return Comparison(False, "structure", f"{len(left)} items against {len(right)}")
+        return _different_lengths(left, right)
     rest, parts = [(item, _size(item)) for item in left], []
     for item in right:
         size = _size(item)
@@ -79,7 +86,7 @@ def unordered(compare: Compare, left: tuple[Node, ...], right: tuple[Node, ...])
                 break
         else:
             return Comparison(False, "structure", "an item of the reference is missing from the answer")
-    return joined(parts)
+    return combine(parts)
 
 
 def _matrices(compare: Compare, answer: Matrix, reference: Matrix) -> Comparison:
@@ -93,36 +100,40 @@ def _matrices(compare: Compare, answer: Matrix, reference: Matrix) -> Comparison
 
 
 def _ratios(compare: Compare, answer: Node, reference: Node) -> Comparison:
-    """Ratios are equal up to a common factor; a ratio of two is also a quotient."""
+    """Compare ratios up to a common factor, and a ratio of two terms with a quotient."""
     if isinstance(answer, Ratio) and isinstance(reference, Ratio):
         if len(answer.items) != len(reference.items):
-            return Comparison(False, "structure", f"{len(answer.items)} terms against {len(reference.items)}")
+            return _different_lengths(answer.items, reference.items)
         crossed = [
             compare(Apply("*", (one, reference.items[0])), Apply("*", (other, answer.items[0])))
             for one, other in zip(answer.items, reference.items, strict=True)
         ]
-        return joined(crossed)
+        return combine(crossed)
     ratio, other = (answer, reference) if isinstance(answer, Ratio) else (reference, answer)
     if isinstance(ratio, Ratio) and len(ratio.items) == 2 and is_scalar(other):
         quotient = Apply("/", ratio.items)
         return compare(quotient, other) if ratio is answer else compare(other, quotient)
-    return mismatch(answer, reference)
+    return incomparable(answer, reference)
 
 
 def _size(node: Node) -> float | None:
-    """A double close to a plain value; None for anything else, and for quantities, which have more than one reading."""
+    """Return a double close to a plain value; None for anything else, and for quantities, which may be converted."""
     return float_value(node) if is_scalar(node) and not isinstance(node, Quantity) else None
 
 
-def _may_be_equal(one: float | None, other: float | None, apart: float) -> bool:
-    """Whether two items are worth comparing: they are not where they are further apart than any rounding."""
-    return one is None or other is None or abs(one - other) <= apart * max(abs(one), abs(other)) + 1e-9
+def _may_be_equal(one: float | None, other: float | None, max_gap: float) -> bool:
+    """Return False if two values differ by more than any rounding, so a comparison is unnecessary."""
+    return one is None or other is None or abs(one - other) <= max_gap * max(abs(one), abs(other)) + 1e-9
 
 
 def _items(node: Node) -> tuple[Node, ...] | None:
     if isinstance(node, (List, Set, Tuple)):
         return node.items
-    return vector_items(node)
+    return vector_entries(node)
+
+
+def _different_lengths(left: tuple[Node, ...], right: tuple[Node, ...]) -> Comparison:
+    return Comparison(False, "structure", f"the answer has {len(left)} items; the reference has {len(right)}")
 
 
 def _is_ordered(node: Node) -> bool:
