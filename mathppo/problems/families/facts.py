@@ -1,11 +1,11 @@
-"""Number facts to evaluate: what a small pretrained model half knows.
+"""Number facts to evaluate, for small pretrained models.
 
-    1  a+b  up to 25 each
-    2  a-b  up to 25, the difference positive
-    3  a*b  up to 12 and 20
+    1  a+b  both up to 25
+    2  a-b  both up to 25, with a positive difference
+    3  a*b  up to 12 and up to 20
 
-The canonical form puts the smaller number of a sum or product first, so that 3*7 and 7*3 are one fact, on one side of
-the held-out split.
+The canonical form has the smaller number of a sum or product first, so 3*7 and 7*3 are on the same side of the
+held-out split.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mathppo.errors import BadInput
-from mathppo.problems.family import Family, strip_instruction
+from mathppo.problems.families.family import Family
 
 INSTRUCTION = "Evaluate: "
 
@@ -22,7 +22,7 @@ _FACT = re.compile(r"([1-9]\d{0,17})([+*-])([1-9]\d{0,17})")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Two natural numbers and what to do with them: `+`, `-` or `*`."""
+    """Two natural numbers and the operation `+`, `-` or `*`."""
 
     left: int
     operation: str
@@ -44,22 +44,17 @@ class Fact:
         return f"facts {self.operation.join(map(str, numbers))}"
 
     def slips(self) -> tuple[str, ...]:
-        """None: nothing moves."""
+        """Return no names: no term moves."""
         return ()
 
     def derivation(self, slip: str | None = None) -> str:
         return f"\\boxed{{{self.reference}}}"
 
 
-def parse(question: str) -> Fact:
-    """The item of a question of this family.
-
-    Raises:
-        BadInput: the text is no such question.
-    """
-    match = _FACT.fullmatch(strip_instruction(question, INSTRUCTION))
+def _parse(text: str) -> Fact:
+    match = _FACT.fullmatch(text)
     if match is None:
-        raise BadInput(f"expected a fact such as 3*7, got {question!r}; is the family right?")
+        raise BadInput(f"expected a fact such as 3*7, got {text!r}; check the family")
     return Fact(int(match[1]), match[2], int(match[3]))
 
 
@@ -70,11 +65,12 @@ def _build(level: int, numbers: Sequence[int]) -> Fact | None:
 
 FACTS = Family(
     name="facts",
+    instruction=INSTRUCTION,
     axes={
         1: (range(1, 26), range(1, 26)),
         2: (range(1, 26), range(1, 26)),
         3: (range(2, 13), range(2, 21)),
     },
     build=_build,
-    parse=parse,
+    parse_text=_parse,
 )

@@ -2,10 +2,10 @@
 
     1  x^2+bx+c=0            integer roots
     2  terms on both sides   integer roots
-    3  ax^2+bx+c=0           a root that is no integer
+    3  ax^2+bx+c=0           a fractional root
 
-A derivation moves everything to the left, factors, and moves each factor's constant to the right. Two roots are a set
-in rising order, `{-3, 1/2}`; a double root is that number alone.
+A derivation moves all terms to the left, factors, and moves each factor's constant to the right. The answer is a set
+in ascending order such as `{-3, 1/2}`, or a single number for a double root.
 """
 
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from fractions import Fraction
 from math import gcd, isqrt
 
 from mathppo.errors import BadInput
-from mathppo.problems.family import Family, strip_instruction
-from mathppo.problems.terms import canonical_equation, coefficient, has_symbols_among, join_terms, parse_terms
+from mathppo.problems.families.family import Family
+from mathppo.problems.families.terms import canonical_equation, coefficient, format_terms, parse_equation
 
 INSTRUCTION = "Solve for x: "
 _SYMBOLS = ("x^2", "x", "")
@@ -25,7 +25,7 @@ Coefficients = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """The equation left = right; each side by its coefficients of x^2, x and 1."""
+    """The equation left = right; a side is its coefficients of x^2, x and 1."""
 
     left: Coefficients
     right: Coefficients
@@ -43,7 +43,7 @@ class Quadratic:
         return canonical_equation(self.left, self.right)
 
     def slips(self) -> tuple[str, ...]:
-        """A term of the right side, or a factor's constant, that crosses with its sign unchanged."""
+        """A term of the right side or a factor's constant that changes sides and keeps its sign."""
         crossing = [name for name, value in zip(_SYMBOLS, self.right, strict=True) if value]
         moved = [name or "constant" for name in crossing if rational_roots(self._moved(name or "constant"))]
         roots = self._roots(None)
@@ -60,13 +60,13 @@ class Quadratic:
         if slip and slip.startswith("root"):
             index = int(slip.removeprefix("root "))
             roots = tuple(-root if i == index else root for i, root in enumerate(roots))
-        lines.append(", ".join(f"{join_terms([(root.denominator, 'x')])}={root.numerator}" for root in roots))
+        lines.append(", ".join(f"{format_terms([(root.denominator, 'x')])}={root.numerator}" for root in roots))
         if any(root.denominator > 1 for root in roots):
             lines.append(", ".join(f"x={root}" for root in roots))
         return "\n".join([*lines, f"\\boxed{{{_answer(roots)}}}"])
 
     def _moved(self, slip: str | None) -> Coefficients:
-        """All on the left; the slipped term of the right keeps its sign."""
+        """Move all terms to the left; the slipped term of the right side keeps its sign."""
         signs = (1 if slip == (name or "constant") else -1 for name in _SYMBOLS)
         a, b, c = (value + sign * other for value, other, sign in zip(self.left, self.right, signs, strict=True))
         return a, b, c
@@ -76,7 +76,7 @@ class Quadratic:
 
 
 def rational_roots(coefficients: Coefficients) -> tuple[Fraction, ...]:
-    """Roots of ax^2 + bx + c in rising order: two, one if double, or none where no root is rational or a is 0."""
+    """Return the roots of ax^2 + bx + c in ascending order: two, one if double, none if irrational or if a is 0."""
     a, b, c = coefficients
     square = b * b - 4 * a * c
     if a == 0 or square < 0 or isqrt(square) ** 2 != square:
@@ -84,28 +84,20 @@ def rational_roots(coefficients: Coefficients) -> tuple[Fraction, ...]:
     return tuple(sorted({Fraction(-b - isqrt(square), 2 * a), Fraction(-b + isqrt(square), 2 * a)}))
 
 
-def parse(question: str) -> Quadratic:
-    """The item of a question of this family.
-
-    Raises:
-        BadInput: the text is no such question.
-    """
-    sides = strip_instruction(question, INSTRUCTION).split("=")
-    if len(sides) == 2:
-        left, right = map(parse_terms, sides)
-        (a, d), (b, e), (c, f) = ((coefficient(left, name), coefficient(right, name)) for name in _SYMBOLS)
-        item = Quadratic((a, b, c), (d, e, f))
-        if has_symbols_among(left + right, _SYMBOLS) and rational_roots((a - d, b - e, c - f)):
-            return item
-    raise BadInput(f"expected a quadratic equation with rational roots, got {question!r}; is the family right?")
+def _parse(text: str) -> Quadratic:
+    left, right = parse_equation(text, _SYMBOLS)
+    (a, d), (b, e), (c, f) = ((coefficient(left, name), coefficient(right, name)) for name in _SYMBOLS)
+    if rational_roots((a - d, b - e, c - f)):
+        return Quadratic((a, b, c), (d, e, f))
+    raise BadInput(f"expected a quadratic equation with rational roots, got {text!r}; check the family")
 
 
 def _side(coefficients: Coefficients) -> str:
-    return join_terms(zip(coefficients, _SYMBOLS, strict=True))
+    return format_terms(zip(coefficients, _SYMBOLS, strict=True))
 
 
 def _factor(root: Fraction) -> str:
-    return join_terms([(root.denominator, "x"), (-root.numerator, "")])
+    return format_terms([(root.denominator, "x"), (-root.numerator, "")])
 
 
 def _doubled(roots: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
@@ -133,11 +125,12 @@ _NO, _EITHER = (0,), (0, 1)
 
 QUADRATIC = Family(
     name="quadratic",
+    instruction=INSTRUCTION,
     axes={
         1: (_INTEGER_ROOTS, (1,), _INTEGER_ROOTS, (1,), _NO, _NO),
         2: (_INTEGER_ROOTS, (1,), _INTEGER_ROOTS, (1,), _EITHER, _EITHER),
         3: (range(-5, 6), range(1, 4), range(-5, 6), range(1, 4), _NO, _NO),
     },
     build=_build,
-    parse=parse,
+    parse_text=_parse,
 )

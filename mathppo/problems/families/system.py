@@ -2,9 +2,10 @@
 
     1  the first coefficient 1, an integer solution
     2  coefficients from 2, an integer solution
-    3  a solution that is not integer
+    3  a fractional solution
 
-A derivation scales both equations to the same x term, subtracts, solves for y, and puts y back into the first equation.
+A derivation scales both equations to the same x term, subtracts, solves for y, and substitutes y into the first
+equation.
 """
 
 from collections.abc import Sequence
@@ -13,8 +14,8 @@ from fractions import Fraction
 from math import gcd
 
 from mathppo.errors import BadInput
-from mathppo.problems.family import Family, signed, strip_instruction
-from mathppo.problems.terms import coefficient, join_terms, parse_terms
+from mathppo.problems.families.family import Family, nonzero_integers
+from mathppo.problems.families.terms import coefficient, format_terms, parse_terms
 
 INSTRUCTION = "Solve for x and y: "
 
@@ -43,12 +44,12 @@ class System:
 
     @property
     def canonical(self) -> str:
-        """The same for equations swapped or scaled, each by its own factor."""
+        """Independent of the order of the equations and of a factor on each."""
         rows = sorted(_primitive(row) for row in ((self.a, self.b, self.e), (self.c, self.d, self.f)))
         return "system " + ";".join(",".join(map(str, row)) for row in rows)
 
     def slips(self) -> tuple[str, ...]:
-        """`y` and `constant` keep their sign when subtracted; `back` when the y term leaves the first equation."""
+        """`y` and `constant` keep their sign when subtracted; `back` keeps that of the y term of the first equation."""
         y_survives = self.b * self.c + self.d * self.a != 0
         goes_back = self.a * self.f != self.e * self.c
         possible = (("y", y_survives), ("constant", self.f != 0), ("back", goes_back))
@@ -62,34 +63,29 @@ class System:
         moved_y = lower[1] if slip == "y" else -lower[1]
         moved_constant = lower[2] if slip == "constant" else -lower[2]
         lines.append(
-            f"{join_terms([(upper[1], 'y'), (moved_y, 'y')])}={join_terms([(upper[2], ''), (moved_constant, '')])}"
+            f"{format_terms([(upper[1], 'y'), (moved_y, 'y')])}={format_terms([(upper[2], ''), (moved_constant, '')])}"
         )
         y = _solve(upper[1] + moved_y, "y", upper[2] + moved_constant, lines)
         back = b * y if slip == "back" else -b * y
-        lines.append(f"{join_terms([(a, 'x')])}={join_terms([(e, ''), (back, '')])}")
+        lines.append(f"{format_terms([(a, 'x')])}={format_terms([(e, ''), (back, '')])}")
         x = _solve(a, "x", e + back, lines)
         return "\n".join([*lines, f"\\boxed{{({x}, {y})}}"])
 
 
-def parse(question: str) -> System:
-    """The item of a question of this family.
-
-    Raises:
-        BadInput: the text is no such question.
-    """
+def _parse(text: str) -> System:
     rows = []
-    for equation in strip_instruction(question, INSTRUCTION).split("; "):
+    for equation in text.split("; "):
         left, _, right = equation.partition("=")
         left, right = parse_terms(left), parse_terms(right)
         if {name for _, name in left} == {"x", "y"} and {name for _, name in right} == {""}:
             rows.append((coefficient(left, "x"), coefficient(left, "y"), coefficient(right, "")))
     if len(rows) != 2 or min(rows[0][0], rows[1][0]) < 1 or rows[0][0] * rows[1][1] == rows[0][1] * rows[1][0]:
-        raise BadInput(f"expected two equations in x and y with one solution, got {question!r}; is the family right?")
+        raise BadInput(f"expected two equations in x and y with one solution, got {text!r}; check the family")
     return System(*rows[0], *rows[1])
 
 
 def _equation(a: int, b: int, e: int) -> str:
-    return f"{join_terms([(a, 'x'), (b, 'y')])}={e}"
+    return f"{format_terms([(a, 'x'), (b, 'y')])}={e}"
 
 
 def _primitive(row: tuple[int, ...]) -> tuple[int, ...]:
@@ -98,9 +94,9 @@ def _primitive(row: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _solve(factor: int, symbol: str, value: int | Fraction, lines: list[str]) -> Fraction:
-    """Append the reduced line and, where there is something to divide, the solved one."""
+    """Append the reduced line and, if they differ, the solved one; return the solution."""
     solution = Fraction(value) / factor
-    for line in (f"{join_terms([(factor, symbol)])}={value}", f"{symbol}={solution}"):
+    for line in (f"{format_terms([(factor, symbol)])}={value}", f"{symbol}={solution}"):
         if line != lines[-1]:
             lines.append(line)
     return solution
@@ -119,11 +115,12 @@ def _build(level: int, numbers: Sequence[int]) -> System | None:
 
 SYSTEM = Family(
     name="system",
+    instruction=INSTRUCTION,
     axes={
-        1: ((1,), signed(3), range(1, 4), signed(3), range(-5, 6), range(-5, 6)),
-        2: (range(2, 5), signed(4), range(2, 5), signed(4), range(-4, 5), range(-4, 5)),
-        3: (range(1, 4), signed(3), range(1, 4), signed(3), range(1, 10), range(1, 10)),
+        1: ((1,), nonzero_integers(3), range(1, 4), nonzero_integers(3), range(-5, 6), range(-5, 6)),
+        2: (range(2, 5), nonzero_integers(4), range(2, 5), nonzero_integers(4), range(-4, 5), range(-4, 5)),
+        3: (range(1, 4), nonzero_integers(3), range(1, 4), nonzero_integers(3), range(1, 10), range(1, 10)),
     },
     build=_build,
-    parse=parse,
+    parse_text=_parse,
 )

@@ -4,7 +4,7 @@ import pytest
 from oracles_equations import value
 
 from mathppo.errors import BadInput
-from mathppo.problems.arithmetic import ARITHMETIC, parse
+from mathppo.problems.families.arithmetic import ARITHMETIC
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ from mathppo.problems.arithmetic import ARITHMETIC, parse
     ],
 )
 def test_reference_and_derivation(expression: str, reference: str, lines: list[str]) -> None:
-    item = parse(f"Evaluate: {expression}")
+    item = ARITHMETIC.parse(f"Evaluate: {expression}")
     assert item.question == f"Evaluate: {expression}"
     assert item.reference == reference
     assert item.derivation().split("\n") == lines
 
 
-def test_a_slip_keeps_the_last_sign_in_a_bracket() -> None:
-    item = parse("Evaluate: 8-2*(5-9)")
+def test_slip_keeps_the_last_sign_in_a_bracket() -> None:
+    item = ARITHMETIC.parse("Evaluate: 8-2*(5-9)")
     assert item.slips() == ("bracket",)
     assert item.derivation("bracket").split("\n") == ["8-10-18", "-2-18", r"\boxed{-20}"]
-    assert parse("Evaluate: 8+2*(5-9)").slips() == ()
+    assert ARITHMETIC.parse("Evaluate: 8+2*(5-9)").slips() == ()
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
@@ -46,6 +46,6 @@ def test_every_tenth_problem_of_a_level_equals_its_reference(level: int) -> None
     "question",
     ["Simplify: 2x", "Evaluate: 2x+1", "Evaluate: ", "Evaluate: 1/0", "Evaluate: 2**3", f"Evaluate: {'9' * 5000}"],
 )
-def test_parse_refuses_other_questions(question: str) -> None:
+def test_parse_rejects_other_questions(question: str) -> None:
     with pytest.raises(BadInput, match=r"expected (a question|a sum|an expression)"):
-        parse(question)
+        ARITHMETIC.parse(question)

@@ -4,7 +4,7 @@ import pytest
 from oracles_equations import root
 
 from mathppo.errors import BadInput
-from mathppo.problems.linear import LINEAR, Linear, parse
+from mathppo.problems.families.linear import LINEAR, Linear
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_question_reference_and_derivation(
     item = Linear(*numbers)
     assert (item.question, item.reference) == (question, reference)
     assert item.derivation().split("\n") == lines
-    assert parse(question) == item
+    assert LINEAR.parse(question) == item
 
 
 @pytest.mark.parametrize(
@@ -35,17 +35,17 @@ def test_question_reference_and_derivation(
         ("2x-1=5x+8", "x", ["2x+5x=8+1", "7x=9", r"\boxed{9/7}"]),
     ],
 )
-def test_a_slip_keeps_one_sign_and_carries_it_through(question: str, slip: str, lines: list[str]) -> None:
-    item = parse(f"Solve for x: {question}")
+def test_slip_keeps_one_sign_and_later_lines_follow(question: str, slip: str, lines: list[str]) -> None:
+    item = LINEAR.parse(f"Solve for x: {question}")
     assert slip in item.slips()
     assert item.derivation(slip).split("\n") == lines
 
 
-def test_nothing_moves_in_level_2_and_so_nothing_slips() -> None:
+def test_level_2_has_no_slips() -> None:
     assert {item.slips() for item in LINEAR.space(2)} == {()}
 
 
-def test_a_slip_that_would_cancel_x_is_not_offered() -> None:
+def test_slip_that_would_cancel_x_is_excluded() -> None:
     assert Linear(3, 1, -3, 2).slips() == ("constant",)
 
 
@@ -83,6 +83,6 @@ def test_every_problem_of_a_level_has_its_shape_and_answer(level: int, shape: st
         "Simplify: 2x",
     ],
 )
-def test_parse_refuses_other_questions(question: str) -> None:
+def test_parse_rejects_other_questions(question: str) -> None:
     with pytest.raises(BadInput, match="expected"):
-        parse(question)
+        LINEAR.parse(question)

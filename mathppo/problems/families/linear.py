@@ -3,11 +3,11 @@
     1  x+b=c         integer root
     2  ax=c          any root
     3  ax+b=c        integer root
-    4  ax+b=c        root that is no integer
+    4  ax+b=c        fractional root
     5  ax+b=cx+d     any root
 
-Coefficients reach 5; a constant beside x reaches 9, one alone on its side 20. A derivation shows the moved terms, the
-reduced line and the answer.
+Coefficients go up to 5, constants on the same side as x up to 9, and other constants up to 20. A derivation shows the
+moved terms, the reduced line and the answer.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mathppo.errors import BadInput
-from mathppo.problems.family import Family, signed, strip_instruction
-from mathppo.problems.terms import canonical_equation, coefficient, has_symbols_among, join_terms, parse_terms
+from mathppo.problems.families.family import Family, nonzero_integers
+from mathppo.problems.families.terms import canonical_equation, coefficient, format_terms, parse_equation
 
 INSTRUCTION = "Solve for x: "
 
@@ -32,7 +32,7 @@ class Linear:
 
     @property
     def question(self) -> str:
-        left, right = join_terms([(self.a, "x"), (self.b, "")]), join_terms([(self.c, "x"), (self.d, "")])
+        left, right = format_terms([(self.a, "x"), (self.b, "")]), format_terms([(self.c, "x"), (self.d, "")])
         return f"{INSTRUCTION}{left}={right}"
 
     @property
@@ -44,7 +44,7 @@ class Linear:
         return canonical_equation((self.a, self.b), (self.c, self.d))
 
     def slips(self) -> tuple[str, ...]:
-        """`constant` and `x`: the term that crosses with its sign unchanged. Nothing crosses in ax = c."""
+        """`constant` and `x`: the term that changes sides and keeps its sign. No term changes sides in ax = c."""
         constant = ("constant",) if self.b else ()
         return (*constant, "x") if self.c and self.a + self.c else constant
 
@@ -54,25 +54,16 @@ class Linear:
         lines = []
         if self.b or self.c:
             left, right = [(self.a, "x"), (moved_x, "x")], [(self.d, ""), (moved_constant, "")]
-            lines.append(f"{join_terms(left)}={join_terms(right)}")
+            lines.append(f"{format_terms(left)}={format_terms(right)}")
         a, d = self.a + moved_x, self.d + moved_constant
-        lines += [f"{join_terms([(a, 'x')])}={d}", f"\\boxed{{{Fraction(d, a)}}}"]
+        lines += [f"{format_terms([(a, 'x')])}={d}", f"\\boxed{{{Fraction(d, a)}}}"]
         return "\n".join(lines)
 
 
-def parse(question: str) -> Linear:
-    """The item of a question of this family.
-
-    Raises:
-        BadInput: the text is no such question.
-    """
-    sides = strip_instruction(question, INSTRUCTION).split("=")
-    if len(sides) != 2:
-        raise BadInput(f"expected one equation, got {question!r}; is the family right?")
-    left, right = map(parse_terms, sides)
-    a, b, c, d = (coefficient(side, symbol) for side in (left, right) for symbol in ("x", ""))
-    if a == c or not has_symbols_among(left + right, ("x", "")):
-        raise BadInput(f"expected a linear equation with one root, got {question!r}; is the family right?")
+def _parse(text: str) -> Linear:
+    a, b, c, d = (coefficient(side, symbol) for side in parse_equation(text) for symbol in ("x", ""))
+    if a == c:
+        raise BadInput(f"expected a linear equation with one root, got {text!r}; check the family")
     return Linear(a, b, c, d)
 
 
@@ -90,13 +81,14 @@ _ALONE = tuple(range(-20, 21))
 
 LINEAR = Family(
     name="linear",
+    instruction=INSTRUCTION,
     axes={
-        1: ((1,), signed(9), (0,), _ALONE),
+        1: ((1,), nonzero_integers(9), (0,), _ALONE),
         2: (range(2, 6), (0,), (0,), _ALONE),
-        3: (range(2, 6), signed(9), (0,), _ALONE),
-        4: (range(2, 6), signed(9), (0,), _ALONE),
-        5: (range(1, 6), signed(9), range(1, 6), signed(9)),
+        3: (range(2, 6), nonzero_integers(9), (0,), _ALONE),
+        4: (range(2, 6), nonzero_integers(9), (0,), _ALONE),
+        5: (range(1, 6), nonzero_integers(9), range(1, 6), nonzero_integers(9)),
     },
     build=_build,
-    parse=parse,
+    parse_text=_parse,
 )

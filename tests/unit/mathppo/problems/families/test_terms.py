@@ -4,7 +4,7 @@ from fractions import Fraction
 import pytest
 
 from mathppo.errors import BadInput
-from mathppo.problems.terms import canonical_equation, coefficient, join_terms, parse_terms
+from mathppo.problems.families.terms import canonical_equation, coefficient, format_terms, parse_terms
 
 
 @pytest.mark.parametrize(
@@ -18,17 +18,17 @@ from mathppo.problems.terms import canonical_equation, coefficient, join_terms, 
         ([(8, ""), (Fraction(-3, 2), "")], "8-3/2"),
     ],
 )
-def test_join_terms(terms: list, text: str) -> None:
-    assert join_terms(terms) == text
+def test_format_terms(terms: list, text: str) -> None:
+    assert format_terms(terms) == text
 
 
 @pytest.mark.parametrize("text", ["2x-3", "-x^2+x+1", "4", "0", "x+y-12"])
-def test_parse_terms_reads_what_join_terms_wrote(text: str) -> None:
-    assert join_terms(parse_terms(text)) == text
+def test_parse_terms_inverts_format_terms(text: str) -> None:
+    assert format_terms(parse_terms(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "2z", "2x 3", "2x3", "+", "x--1", "1/2", "(x)"])
-def test_parse_terms_refuses_anything_else(text: str) -> None:
+def test_parse_terms_rejects_other_text(text: str) -> None:
     with pytest.raises(BadInput, match=rf"expected a sum of terms .*, got {re.escape(repr(text))}"):
         parse_terms(text)
 
@@ -47,6 +47,6 @@ def test_canonical_equation_of_reordered_and_scaled_equations() -> None:
     assert canonical_equation((0, -22), (-4, -6)) == form
 
 
-def test_canonical_equation_tells_apart_what_differs_by_a_moved_term() -> None:
+def test_canonical_equation_differs_for_a_moved_term() -> None:
     assert canonical_equation((1, 3), (0, 7)) != canonical_equation((1, 0), (0, 4))
     assert canonical_equation((0, 0), (0, 0)) == "equation 0,0=0,0"

@@ -2,7 +2,7 @@ import pytest
 from oracles_equations import polynomial
 
 from mathppo.errors import BadInput
-from mathppo.problems.simplify import SIMPLIFY, parse
+from mathppo.problems.families.simplify import SIMPLIFY
 
 
 @pytest.mark.parametrize(
@@ -15,18 +15,18 @@ from mathppo.problems.simplify import SIMPLIFY, parse
     ],
 )
 def test_reference_and_derivation(expression: str, reference: str, lines: list[str]) -> None:
-    item = parse(f"Simplify: {expression}")
+    item = SIMPLIFY.parse(f"Simplify: {expression}")
     assert item.question == f"Simplify: {expression}"
     assert item.reference == reference
     assert item.derivation().split("\n") == lines
 
 
 def test_slips_and_their_consequences() -> None:
-    item = parse("Simplify: 3(2x+1)-2(x-5)")
+    item = SIMPLIFY.parse("Simplify: 3(2x+1)-2(x-5)")
     assert item.slips() == ("bracket", "x")
     assert item.derivation("bracket").split("\n") == ["6x+3-2x-10", "6x-2x+3-10", r"\boxed{4x-7}"]
     assert item.derivation("x").split("\n") == ["6x+3-2x+10", "6x+2x+3+10", r"\boxed{8x+13}"]
-    assert parse("Simplify: 2x-4x+3").slips() == ()
+    assert SIMPLIFY.parse("Simplify: 2x-4x+3").slips() == ()
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
@@ -40,6 +40,6 @@ def test_every_tenth_problem_of_a_level_equals_its_reference(level: int) -> None
 @pytest.mark.parametrize(
     "question", ["Solve for x: 2x=1", "Simplify: ", "Simplify: 2y", "Simplify: 2x3", "Simplify: (x"]
 )
-def test_parse_refuses_other_questions(question: str) -> None:
+def test_parse_rejects_other_questions(question: str) -> None:
     with pytest.raises(BadInput, match=r"expected a (question|sum)"):
-        parse(question)
+        SIMPLIFY.parse(question)

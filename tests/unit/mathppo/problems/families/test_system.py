@@ -4,11 +4,11 @@ import pytest
 from oracles_equations import value
 
 from mathppo.errors import BadInput
-from mathppo.problems.system import SYSTEM, parse
+from mathppo.problems.families.system import SYSTEM
 
 
 def test_derivation_with_scaling() -> None:
-    item = parse("Solve for x and y: 2x+3y=8; 5x-2y=1")
+    item = SYSTEM.parse("Solve for x and y: 2x+3y=8; 5x-2y=1")
     assert item.reference == "(1, 2)"
     assert item.derivation().split("\n") == [
         "10x+15y=40; 10x-4y=2",
@@ -22,8 +22,8 @@ def test_derivation_with_scaling() -> None:
     ]
 
 
-def test_derivation_without_scaling_leaves_out_what_says_nothing_new() -> None:
-    item = parse("Solve for x and y: x+2y=5; x+y=3")
+def test_derivation_without_scaling_omits_repeated_lines() -> None:
+    item = SYSTEM.parse("Solve for x and y: x+2y=5; x+y=3")
     assert item.derivation().split("\n") == ["2y-y=5-3", "y=2", "x=5-4", "x=1", r"\boxed{(1, 2)}"]
 
 
@@ -35,8 +35,8 @@ def test_derivation_without_scaling_leaves_out_what_says_nothing_new() -> None:
         ("back", ["2y-y=5-3", "y=2", "x=5+4", "x=9", r"\boxed{(9, 2)}"]),
     ],
 )
-def test_a_slip_is_carried_through(slip: str, lines: list[str]) -> None:
-    item = parse("Solve for x and y: x+2y=5; x+y=3")
+def test_lines_after_a_slip_follow_from_it(slip: str, lines: list[str]) -> None:
+    item = SYSTEM.parse("Solve for x and y: x+2y=5; x+y=3")
     assert slip in item.slips()
     assert item.derivation(slip).split("\n") == lines
 
@@ -45,8 +45,8 @@ def test_a_slip_is_carried_through(slip: str, lines: list[str]) -> None:
     ("equations", "slips"),
     [("x-2y=1; x+2y=5", ("constant", "back")), ("x+y=1; x-y=1", ("constant",)), ("x+3y=1; x-y=0", ("y", "back"))],
 )
-def test_slips_that_lead_nowhere_are_not_offered(equations: str, slips: tuple[str, ...]) -> None:
-    assert parse(f"Solve for x and y: {equations}").slips() == slips
+def test_slips_without_an_answer_are_excluded(equations: str, slips: tuple[str, ...]) -> None:
+    assert SYSTEM.parse(f"Solve for x and y: {equations}").slips() == slips
 
 
 @pytest.mark.parametrize("level", [1, 2, 3])
@@ -62,6 +62,6 @@ def test_every_tenth_problem_of_a_level_is_solved_by_its_reference(level: int) -
 @pytest.mark.parametrize(
     "equations", ["x+y=1", "x+y=1; 2x+2y=2", "x+y=1; x=2", "x+y=1; -x+y=2", "x+y=1; x-y=x", "x+y=1; x-y=2; x+2y=3"]
 )
-def test_parse_refuses_other_questions(equations: str) -> None:
+def test_parse_rejects_other_questions(equations: str) -> None:
     with pytest.raises(BadInput, match="expected two equations in x and y with one solution"):
-        parse(f"Solve for x and y: {equations}")
+        SYSTEM.parse(f"Solve for x and y: {equations}")

@@ -1,4 +1,4 @@
-"""Sums of terms as text and back: `2x-3` is `((2, "x"), (-3, ""))`; and the canonical form of an equation in x."""
+"""Sums of terms: `2x-3` is `((2, "x"), (-3, ""))`; formatting, parsing, and canonical forms of equations in x."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,10 @@ Term = tuple[int | Fraction, str]
 _TERM = re.compile(r"([+-]?)(\d{0,18})(x\^2|x|y)?")
 
 
-def join_terms(terms: Iterable[Term]) -> str:
-    """Text of a sum, in the order given; terms that are zero are left out, and an empty sum is `0`.
+def format_terms(terms: Iterable[Term]) -> str:
+    """Format a sum in the order given; zero terms are omitted, and an empty sum is `0`.
 
-    >>> join_terms([(2, "x"), (-3, "")])
+    >>> format_terms([(2, "x"), (-3, "")])
     '2x-3'
     """
     pieces = []
@@ -30,10 +30,10 @@ def join_terms(terms: Iterable[Term]) -> str:
 
 
 def parse_terms(text: str) -> tuple[tuple[int, str], ...]:
-    """Read back what `join_terms` wrote with integer coefficients.
+    """Parse the output of `format_terms` for integer coefficients.
 
     Raises:
-        BadInput: the text is anything else.
+        BadInput: the text is not a sum of terms.
     """
     terms, position = [], 0
     while position < len(text):
@@ -44,26 +44,33 @@ def parse_terms(text: str) -> tuple[tuple[int, str], ...]:
         terms.append((int(f"{sign}{digits or 1}"), symbol or ""))
         position += len(match.group()) if match else 0
     if not terms or position < len(text):
-        raise BadInput(f"expected a sum of terms such as 2x-3, got {text!r}; only the built-in families' text is read")
+        raise BadInput(f"expected a sum of terms such as 2x-3, got {text!r}; check the family")
     return tuple(terms)
 
 
-def has_symbols_among(terms: Iterable[tuple[int, str]], symbols: Iterable[str]) -> bool:
-    """Whether every term is of one of these symbols."""
-    return {name for _, name in terms} <= set(symbols)
+def parse_equation(text: str, symbols: Sequence[str] = ("x", "")) -> tuple[tuple[tuple[int, str], ...], ...]:
+    """Parse the two sides of an equation.
+
+    Raises:
+        BadInput: the text is not an equation in these symbols.
+    """
+    sides = tuple(map(parse_terms, text.split("=")))
+    if len(sides) != 2 or not {name for side in sides for _, name in side} <= set(symbols):
+        raise BadInput(f"expected an equation in {', '.join(filter(None, symbols))}, got {text!r}; check the family")
+    return sides
 
 
 def coefficient(terms: Iterable[tuple[int, str]], symbol: str) -> int:
-    """Sum of the coefficients of one symbol."""
+    """Return the sum of the coefficients of one symbol."""
     return sum(value for value, name in terms if name == symbol)
 
 
 def canonical_equation(left: Sequence[int], right: Sequence[int]) -> str:
-    """Canonical form of an equation whose sides are given by their coefficients, highest power first.
+    """Return the canonical form of an equation whose sides are given by their coefficients, highest power first.
 
-    Equations that differ by the order of terms, by swapping the sides, or by a factor on both sides share it.
-    Moving a term to the other side gives another problem: `x+3=7` is not `x=4`, or only roots would be left to learn
-    (M-problems-1).
+    Equations that differ in the order of terms, in the order of the sides, or by a factor on both sides share a form.
+    Equations that differ by a moved term do not: `x+3=7` is not `x=4`. Otherwise all equations with the same root
+    would be the same problem (M-problems-1).
 
     >>> canonical_equation((2, 3), (0, 11)) == canonical_equation((0, -22), (-4, -6))
     True

@@ -4,8 +4,8 @@
     2  a-k*(b+c)     integers
     3  a-(b+c)       fractions
 
-with either sign at each place but before the bracket of levels 1 and 3. A derivation opens the bracket, brings
-fractions to one denominator, and adds up from the left.
+with either sign at each place, except before the bracket of levels 1 and 3. A derivation expands the bracket, brings
+fractions to a common denominator, and adds from the left.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,16 @@ from fractions import Fraction
 from math import gcd, lcm
 
 from mathppo.errors import BadInput
-from mathppo.problems.expression import Group, canonical_groups, group_text, parse_groups
-from mathppo.problems.family import Family, signed, strip_instruction
-from mathppo.problems.terms import join_terms
+from mathppo.problems.families.expression import (
+    Group,
+    canonical_groups,
+    expand,
+    format_groups,
+    last_negative,
+    parse_groups,
+)
+from mathppo.problems.families.family import Family, nonzero_integers
+from mathppo.problems.families.terms import format_terms
 
 INSTRUCTION = "Evaluate: "
 
@@ -29,11 +36,11 @@ class Arithmetic:
 
     @property
     def question(self) -> str:
-        return f"{INSTRUCTION}{group_text(self.groups, times='*')}"
+        return f"{INSTRUCTION}{format_groups(self.groups, times='*')}"
 
     @property
     def reference(self) -> str:
-        return str(sum(self._opened(None)))
+        return str(sum(self._numbers(None)))
 
     @property
     def canonical(self) -> str:
@@ -41,11 +48,11 @@ class Arithmetic:
 
     def slips(self) -> tuple[str, ...]:
         """`bracket`: the last number of a bracket after a minus keeps its sign."""
-        return ("bracket",) if self._last_negative() is not None else ()
+        return ("bracket",) if last_negative(self.groups) is not None else ()
 
     def derivation(self, slip: str | None = None) -> str:
-        numbers = self._opened(slip)
-        lines = [join_terms((number, "") for number in numbers)]
+        numbers = self._numbers(slip)
+        lines = [format_terms((number, "") for number in numbers)]
         denominator = lcm(*(number.denominator for number in numbers))
         numerators = [int(number * denominator) for number in numbers]
         over = "" if denominator == 1 else f"/{denominator}"
@@ -56,14 +63,8 @@ class Arithmetic:
             lines.append(_sum_text(numerators, over))
         return "\n".join([*lines, f"\\boxed{{{sum(numbers)}}}"])
 
-    def _last_negative(self) -> int | None:
-        negative = [i for i, group in enumerate(self.groups) if group.factor is not None and group.factor < 0]
-        return negative[-1] if negative else None
-
-    def _opened(self, slip: str | None) -> list[Fraction]:
-        slipped = self._last_negative() if slip == "bracket" else None
-        opened = (group.opened(keeps_last_sign=i == slipped) for i, group in enumerate(self.groups))
-        return [Fraction(value) for terms in opened for value, _ in terms]
+    def _numbers(self, slip: str | None) -> list[Fraction]:
+        return [Fraction(value) for value, _ in expand(self.groups, with_slip=slip == "bracket")]
 
 
 def _sum_text(numerators: Sequence[int], over: str) -> str:
@@ -71,15 +72,10 @@ def _sum_text(numerators: Sequence[int], over: str) -> str:
     return f"{first}{over}" + "".join(f"{'-' if value < 0 else '+'}{abs(value)}{over}" for value in others)
 
 
-def parse(question: str) -> Arithmetic:
-    """The item of a question of this family.
-
-    Raises:
-        BadInput: the text is no such question.
-    """
-    groups = parse_groups(strip_instruction(question, INSTRUCTION))
+def _parse(text: str) -> Arithmetic:
+    groups = parse_groups(text)
     if any(symbol for group in groups for _, symbol in group.terms):
-        raise BadInput(f"expected an expression of numbers, got {question!r}; is the family right?")
+        raise BadInput(f"expected an expression of numbers, got {text!r}; check the family")
     return Arithmetic(groups)
 
 
@@ -98,11 +94,12 @@ _NUMERATORS, _DENOMINATORS = range(1, 6), range(2, 7)
 
 ARITHMETIC = Family(
     name="arithmetic",
+    instruction=INSTRUCTION,
     axes={
-        1: ((-1,), range(1, 21), range(1, 21), signed(20)),
-        2: ((-5, -4, -3, -2, 2, 3, 4, 5), range(1, 10), range(1, 10), signed(9)),
+        1: ((-1,), range(1, 21), range(1, 21), nonzero_integers(20)),
+        2: ((-5, -4, -3, -2, 2, 3, 4, 5), range(1, 10), range(1, 10), nonzero_integers(9)),
         3: ((-1, 1), *(_NUMERATORS, _DENOMINATORS) * 3),
     },
     build=_build,
-    parse=parse,
+    parse_text=_parse,
 )

@@ -1,9 +1,9 @@
-"""Linear equations in x with no root or with every root.
+"""Linear equations in x with no solution or with every number as a solution.
 
     1  no root       ax+b=ax+d, or ax+b+cx=ex+d with e = a + c
     2  every number  ax+b=ax+b, or ax+b+cx=ex+b with e = a + c
 
-A derivation moves all x to the left, all constants to the right, and reads the answer off the reduced line.
+A derivation moves all terms in x to the left and all constants to the right; the reduced line shows the answer.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mathppo.errors import BadInput
-from mathppo.problems.family import Family, signed, strip_instruction
-from mathppo.problems.terms import canonical_equation, coefficient, has_symbols_among, join_terms, parse_terms
+from mathppo.problems.families.family import Family, nonzero_integers
+from mathppo.problems.families.terms import canonical_equation, coefficient, format_terms, parse_equation
 
 INSTRUCTION = "Solve for x: "
 NO_SOLUTION = "no solution"
@@ -20,7 +20,7 @@ ALL_NUMBERS = "all real numbers"
 
 
 def answer_of(a: int | Fraction, d: int | Fraction) -> str:
-    """The answer to ax = d, where a may be 0."""
+    """Return the answer to ax = d; a may be 0."""
     if a != 0:
         return str(Fraction(d) / a)
     return ALL_NUMBERS if d == 0 else NO_SOLUTION
@@ -35,7 +35,7 @@ class Degenerate:
 
     @property
     def question(self) -> str:
-        return f"{INSTRUCTION}{join_terms(self.left)}={join_terms(self.right)}"
+        return f"{INSTRUCTION}{format_terms(self.left)}={format_terms(self.right)}"
 
     @property
     def reference(self) -> str:
@@ -47,7 +47,7 @@ class Degenerate:
         return canonical_equation(left, right)
 
     def slips(self) -> tuple[str, ...]:
-        """`constant` and `x`: the terms that cross with their signs unchanged."""
+        """`constant` and `x`: the terms that change sides and keep their signs."""
         return ("constant", "x") if coefficient(self.left, "") else ("x",)
 
     def derivation(self, slip: str | None = None) -> str:
@@ -56,22 +56,15 @@ class Degenerate:
         right = [term for term in self.right if not term[1]]
         right += [(constant_sign * value, "") for value, name in self.left if not name]
         a, d = coefficient(left, "x"), coefficient(right, "")
-        lines = [f"{join_terms(left)}={join_terms(right)}", f"{join_terms([(a, 'x')])}={d}"]
+        lines = [f"{format_terms(left)}={format_terms(right)}", f"{format_terms([(a, 'x')])}={d}"]
         return "\n".join([*lines, f"\\boxed{{{answer_of(a, d)}}}"])
 
 
-def parse(question: str) -> Degenerate:
-    """The item of a question of this family.
-
-    Raises:
-        BadInput: the text is no such question.
-    """
-    sides = strip_instruction(question, INSTRUCTION).split("=")
-    if len(sides) == 2:
-        left, right = map(parse_terms, sides)
-        if coefficient(left, "x") == coefficient(right, "x") and has_symbols_among(left + right, ("x", "")):
-            return Degenerate(left, right)
-    raise BadInput(f"expected an equation with the same x on both sides, got {question!r}; is the family right?")
+def _parse(text: str) -> Degenerate:
+    left, right = parse_equation(text)
+    if coefficient(left, "x") == coefficient(right, "x"):
+        return Degenerate(left, right)
+    raise BadInput(f"expected an equation with the same x on both sides, got {text!r}; check the family")
 
 
 def _build(_: int, numbers: Sequence[int]) -> Degenerate | None:
@@ -83,10 +76,11 @@ def _build(_: int, numbers: Sequence[int]) -> Degenerate | None:
 
 DEGENERATE = Family(
     name="degenerate",
+    instruction=INSTRUCTION,
     axes={
-        1: (range(1, 6), range(6), signed(9), signed(9)),
-        2: (range(1, 6), range(6), signed(20), (0,)),
+        1: (range(1, 6), range(6), nonzero_integers(9), nonzero_integers(9)),
+        2: (range(1, 6), range(6), nonzero_integers(20), (0,)),
     },
     build=_build,
-    parse=parse,
+    parse_text=_parse,
 )
