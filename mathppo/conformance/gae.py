@@ -19,7 +19,7 @@ def _one(
     gamma: float = 1.0,
     lam: float = 0.95,
 ) -> str:
-    """One completion; `expected` holds the advantages of the True steps."""
+    """Check one completion; `expected` are the advantages of the True steps."""
     mask = mask_of(bits)
     advantages = function(row_of(*rewards), row_of(*values), mask, torch.tensor([bootstrap]), gamma=gamma, lam=lam)
     return expect(advantages[mask], expected)
@@ -84,8 +84,8 @@ def _padding(function: Function) -> str:
         around = (left, right)
         wide = pad(mask, around)
         padded = function(pad(rewards, around), pad(values, around, value=9.0), wide, bootstrap, gamma=0.99, lam=0.95)
-        expect(padded[wide], plain[mask], of=f"{left} pads left, {right} right")
-    return "left, right and both"
+        expect(padded[wide], plain[mask], of=f"{left} pads on the left, {right} on the right")
+    return "unchanged by padding on the left, right and both sides"
 
 
 def _row_order(function: Function) -> str:
@@ -105,7 +105,7 @@ def _extremes_of_lambda(function: Function) -> str:
     expect(
         function(rewards, values, mask, bootstrap, gamma=0.9, lam=0.0), rewards + 0.9 * after - values, of="lambda 0"
     )
-    return "Monte Carlo minus value, and the residual"
+    return "Monte Carlo return minus value, and TD residual"
 
 
 def _long_in_float32(function: Function) -> str:
@@ -129,17 +129,17 @@ def _empty_row(function: Function) -> str:
 
 CHECKS = (
     Check("the reward is on the last sampled token, not on a pad", "huggingface/trl#3750", _terminated),
-    Check("a truncated completion takes over the value of its end", "huggingface/trl#1536", _truncated),
+    Check("a truncated completion bootstraps from the value of its end", "huggingface/trl#1536", _truncated),
     Check("a completion without bootstrap ends at 0", "huggingface/trl#1536", _truncated_as_terminal),
-    Check("tool text is no step", "verl-project/verl#2337, radixark/miles#1827", _tool_text),
-    Check("the reward crosses tool text", "verl-project/verl#7280, #7300", _reward_across_tool_text),
+    Check("tool text is not a step", "verl-project/verl#2337, radixark/miles#1827", _tool_text),
+    Check("the reward propagates across tool text", "verl-project/verl#7280, #7300", _reward_across_tool_text),
     Check("values after the stop token are not read", "verl-project/verl#1850", _value_after_the_stop),
-    Check("the last reward counts in full on the last step", "deepspeedai/DeepSpeedExamples#672", _last_reward),
+    Check("the last step receives the whole last reward", "deepspeedai/DeepSpeedExamples#672", _last_reward),
     Check("padding on any side changes nothing", "OpenRLHF/OpenRLHF#771", _padding),
-    Check("masked positions may hold anything", "OpenRLHF/OpenRLHF#771", _nothing_under_the_mask),
+    Check("masked positions are ignored", "OpenRLHF/OpenRLHF#771", _nothing_under_the_mask),
     Check("a row without steps stays finite", "NVIDIA-NeMo/RL#158", _empty_row),
     Check("the order of rows changes nothing", _DEFINITION, _row_order),
-    Check("lambda 1 is Monte Carlo, lambda 0 the residual", _DEFINITION, _extremes_of_lambda),
-    Check("gamma .9, lambda .8, worked by hand", _DEFINITION, _tutorial),
+    Check("lambda 1 is Monte Carlo, lambda 0 is the TD residual", _DEFINITION, _extremes_of_lambda),
+    Check("gamma .9, lambda .8, calculated by hand", _DEFINITION, _tutorial),
     Check("64k tokens in float32", _DEFINITION, _long_in_float32),
 )
