@@ -23,7 +23,7 @@ from graders.builtin.polynomials import (
 from graders.builtin.reading import Reading, read_answer
 from graders.equivalence import TooLarge, compare
 from graders.equivalence.arithmetic.balls import evaluate_ball
-from graders.equivalence.arithmetic.evaluate_tree import Undecided
+from graders.equivalence.arithmetic.evaluate_tree import NoValue
 from graders.equivalence.canonical.canonicalize import canonicalize
 from graders.errors import BadReference
 from graders.parsing.parse import ParseError, parse
@@ -198,7 +198,7 @@ def _is_real(value: Node) -> bool:
         return False
     try:
         ball = evaluate_ball(value, {})
-    except (Undecided, OverflowError, ZeroDivisionError):
+    except (NoValue, OverflowError, ZeroDivisionError):
         return False
     return abs(ball.mid.imag) <= ball.radius
 

@@ -17,7 +17,7 @@ the comparison is undecided, which earns no reward.
 
 from fractions import Fraction
 
-from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.arithmetic.evaluate_tree import TooLarge
 from graders.equivalence.compare.comparison import RUNGS, Comparison
 from graders.equivalence.compare.dispatch import Comparer
 from graders.parsing.tree import Node

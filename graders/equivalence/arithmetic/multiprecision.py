@@ -10,8 +10,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from graders.equivalence.arithmetic.evaluate_tree import Arithmetic, Undecided
-from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.arithmetic.evaluate_tree import Arithmetic, NoValue, TooLarge
+from graders.equivalence.arithmetic.rationals import EXACT
 from graders.parsing.tree import Node
 
 DIGITS = 60
@@ -27,16 +27,16 @@ def evaluate_multiprecision(node: Node, point: Mapping[str, Fraction]) -> Any:
     """Return the value of the tree as an mpmath complex number, without an imaginary part that is only rounding.
 
     Raises:
-        Undecided: the value is undefined or infinite.
+        NoValue: the value is undefined or infinite.
         TooLarge: the evaluation would exceed the bounds.
     """
     arithmetic, mp = _arithmetic()
     try:
         value = mp.mpc(arithmetic.evaluate(node, point))
     except (ValueError, mp.NoConvergence) as error:
-        raise Undecided from error
+        raise NoValue from error
     if not mp.isfinite(value):
-        raise Undecided
+        raise NoValue
     if abs(value.imag) <= abs(value.real) * mp.mpf(10) ** (10 - DIGITS) or abs(value.imag) < mp.mpf(10) ** (5 - DIGITS):
         return mp.mpc(value.real, 0)
     return value
@@ -56,7 +56,7 @@ def _arithmetic() -> tuple[Arithmetic[Any], Any]:
     mp = MPContext()
     mp.dps = DIGITS
     constants = {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}
-    return Arithmetic(_rational(mp), MappingProxyType(constants), MappingProxyType(_operations(mp))), mp
+    return Arithmetic(_rational(mp), MappingProxyType(constants), MappingProxyType(_operations(mp)), EXACT), mp
 
 
 def _rational(mp: Any) -> Callable[[Fraction], Any]:
@@ -68,7 +68,7 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
         if base == 0:
             if mp.re(exponent) > 0:
                 return mp.mpf(0)
-            raise Undecided
+            raise NoValue
         if abs(mp.log(abs(base)) * exponent) > MAX_EXPONENT or abs(exponent) > 10**12:
             raise TooLarge(f"expected a power below e^{MAX_EXPONENT}")
         return base**exponent
@@ -91,7 +91,7 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
 
     def logarithm(value: Any, base: Any = None) -> Any:
         if value == 0 or base in (0, 1):
-            raise Undecided
+            raise NoValue
         return mp.log(value) if base is None else mp.log(value) / mp.log(base)
 
     def gamma(value: Any) -> Any:
@@ -102,7 +102,7 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
     def nearest(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def apply(value: Any) -> Any:
             if mp.im(value) != 0:
-                raise Undecided
+                raise NoValue
             real = mp.re(value)
             close = mp.nint(real)
             return close if abs(real - close) < mp.mpf(10) ** (20 - DIGITS) else function(real)

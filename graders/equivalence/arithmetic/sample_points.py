@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
 from graders.equivalence.arithmetic.balls import evaluate_ball
-from graders.equivalence.arithmetic.evaluate_tree import Undecided
-from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, TooLarge
 from graders.parsing.tree import Apply, Name, Node, walk
 
 CONSTANT_NAMES = frozenset({"pi", "e", "i", "infinity"})
@@ -77,6 +76,6 @@ def float_value(node: Node, point: Mapping[str, Fraction] | None = None) -> floa
     """Return a double close to the value, for ordering; None if the value is undefined or not real."""
     try:
         ball = evaluate_ball(node, point or {})
-    except (Undecided, OverflowError, ZeroDivisionError, TooLarge):
+    except (NoValue, OverflowError, ZeroDivisionError, TooLarge):
         return None
     return ball.mid.real if ball.is_real else None

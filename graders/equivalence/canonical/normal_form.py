@@ -9,7 +9,8 @@ outside the bounds, or whose forms differ in opaque generators, is left to the n
 
 from fractions import Fraction
 
-from graders.equivalence.arithmetic.rationals import NotExact, TooLarge, exact_value, number_tree, number_value
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, TooLarge, number_tree, number_value
+from graders.equivalence.arithmetic.rationals import exact_value
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity, names
 
 MAX_MONOMIALS = 300
@@ -122,7 +123,7 @@ class _Forms:
         if not names(node):
             try:
                 return _constant(exact_value(node)), UNIT
-            except NotExact:
+            except NoValue:
                 pass
         self.opaque = True
         key = f"{node.op}({','.join(self._key(self.form(argument)) for argument in node.args)})"
@@ -131,7 +132,7 @@ class _Forms:
     def _power(self, base: Node, exponent: Node) -> Quotient:
         try:
             power = exact_value(exponent)
-        except NotExact:
+        except NoValue:
             return self._symbolic_power(base, exponent)
         quotient = self.form(base)
         if power < 0:

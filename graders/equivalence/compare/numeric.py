@@ -7,9 +7,8 @@ If fewer than `MIN_POINTS` points can be evaluated, this rung leaves the pair to
 """
 
 from graders.equivalence.arithmetic.balls import evaluate_ball
-from graders.equivalence.arithmetic.evaluate_tree import Undecided
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, TooLarge
 from graders.equivalence.arithmetic.multiprecision import AGREEMENT, evaluate_multiprecision, relative_gap
-from graders.equivalence.arithmetic.rationals import TooLarge
 from graders.equivalence.arithmetic.sample_points import NUM_POINTS, sample_points
 from graders.parsing.tree import Name, Node, walk
 
@@ -22,7 +21,7 @@ def proved_different(left: Node, right: Node) -> bool:
     for point in sample_points(left, right):
         try:
             one, other = evaluate_ball(left, point), evaluate_ball(right, point)
-        except (Undecided, OverflowError, ZeroDivisionError):
+        except (NoValue, OverflowError, ZeroDivisionError):
             continue
         if point and not complex_valued and not (one.is_real and other.is_real):
             continue
@@ -50,7 +49,7 @@ def values_agree(left: Node, right: Node) -> bool | None:
     for point in sample_points(left, right):
         try:
             one, other = evaluate_multiprecision(left, point), evaluate_multiprecision(right, point)
-        except (Undecided, ZeroDivisionError, OverflowError):
+        except (NoValue, ZeroDivisionError, OverflowError):
             continue
         except TooLarge as error:
             too_large = error
@@ -77,7 +76,7 @@ def values_proportional(left: Node, right: Node, *, positive: bool = False) -> b
     for point in sample_points(left, right):
         try:
             one, other = evaluate_multiprecision(left, point), evaluate_multiprecision(right, point)
-        except (Undecided, ZeroDivisionError, OverflowError):
+        except (NoValue, ZeroDivisionError, OverflowError):
             continue
         if one.imag != 0 or other.imag != 0 or other == 0 or one == 0:
             if (one == 0) != (other == 0):

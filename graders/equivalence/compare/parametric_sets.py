@@ -3,9 +3,8 @@
 from fractions import Fraction
 from typing import NamedTuple
 
-from graders.equivalence.arithmetic.evaluate_tree import Undecided
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, TooLarge
 from graders.equivalence.arithmetic.multiprecision import evaluate_multiprecision
-from graders.equivalence.arithmetic.rationals import TooLarge
 from graders.equivalence.arithmetic.sample_points import variables
 from graders.equivalence.canonical.alpha_equivalence import substitute
 from graders.equivalence.canonical.canonicalize import strip_label
@@ -102,7 +101,7 @@ def _is_same_progression(left: Node, right: Node, parameter: str) -> bool:
     try:
         a0, a1, a2 = (evaluate_multiprecision(left, point) for point in points)
         b0, b1, b2 = (evaluate_multiprecision(right, point) for point in points)
-    except (Undecided, ZeroDivisionError, OverflowError, TooLarge):
+    except (NoValue, ZeroDivisionError, OverflowError, TooLarge):
         return False
     step, other = a1 - a0, b1 - b0
     if step == 0 or abs(a2 - a1 - step) > _CLOSE or abs(b2 - b1 - other) > _CLOSE:

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from graders.equivalence.arithmetic.rationals import number_tree
+from graders.equivalence.arithmetic.evaluate_tree import number_tree
 from graders.equivalence.arithmetic.sample_points import CONSTANT_NAMES, float_value, variables
 from graders.equivalence.compare.comparison import Compare, Comparison
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity, Text, names, walk

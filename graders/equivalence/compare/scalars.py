@@ -11,7 +11,8 @@ symbolic    decides by a bounded sympy simplification, else undecided
 
 from fractions import Fraction
 
-from graders.equivalence.arithmetic.rationals import NotExact, exact_value, number_value
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, number_value
+from graders.equivalence.arithmetic.rationals import exact_value
 from graders.equivalence.arithmetic.sample_points import float_value, variables
 from graders.equivalence.canonical.normal_form import proportional_forms, same_form
 from graders.equivalence.compare.comparison import Comparison
@@ -80,7 +81,7 @@ def _exact(node: Node) -> Fraction | None:
         return number_value(node.text)
     try:
         return exact_value(node)
-    except (NotExact, ZeroDivisionError):
+    except (NoValue, ZeroDivisionError):
         return None
 
 

@@ -6,7 +6,7 @@ large, contains other operations, or has a difference that does not simplify to 
 
 from typing import Any
 
-from graders.equivalence.arithmetic.rationals import TooLarge, number_value
+from graders.equivalence.arithmetic.evaluate_tree import TooLarge, number_value
 from graders.parsing.tree import Apply, Name, Node, Number, walk
 
 MAX_NODES = 32

@@ -7,9 +7,8 @@ The two are compared at each end of the intervals, at both sides of it, between 
 from fractions import Fraction
 from itertools import pairwise
 
-from graders.equivalence.arithmetic.evaluate_tree import Undecided
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, TooLarge
 from graders.equivalence.arithmetic.multiprecision import AGREEMENT, evaluate_multiprecision, relative_gap
-from graders.equivalence.arithmetic.rationals import TooLarge
 from graders.equivalence.arithmetic.sample_points import variables
 from graders.equivalence.canonical.alpha_equivalence import substitute
 from graders.equivalence.compare.comparison import Comparison
@@ -30,7 +29,7 @@ def compare_unsolved_inequality(relation: Relation, intervals: list[RealInterval
         return None
     try:
         same = _agree(relation, free[0], intervals)
-    except (Undecided, TooLarge, OverflowError, ZeroDivisionError):
+    except (NoValue, TooLarge, OverflowError, ZeroDivisionError):
         return None
     return Comparison(
         same, "numeric", f"the inequality and the intervals {'agree' if same else 'differ'} where compared"
@@ -67,7 +66,7 @@ def _contains(intervals: list[RealInterval], point: Fraction) -> bool:
 def _holds(relation: Relation, point: dict[str, Fraction]) -> bool:
     try:
         values = [evaluate_multiprecision(term, point) for term in relation.terms]
-    except (Undecided, ZeroDivisionError):
+    except (NoValue, ZeroDivisionError):
         return False
     return all(_ordered(sign, *pair) for sign, pair in zip(relation.ops, pairwise(values), strict=True))
 
