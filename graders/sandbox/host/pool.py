@@ -1,6 +1,5 @@
 """`GraderPool`: many completions in, as many verdicts out, from processes that can be killed."""
 
-import asyncio
 import atexit
 import contextlib
 import errno
@@ -148,6 +147,8 @@ class GraderPool:
 
     async def grade_async(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
         """`grade` for asyncio: the event loop stays free, and what is undecided when it is cancelled is dropped."""
+        import asyncio  # slow to import, and not needed by the command line
+
         future, job = await asyncio.to_thread(self._submit, items)
         try:
             return await asyncio.wrap_future(future)
@@ -157,6 +158,8 @@ class GraderPool:
 
     async def stream_async(self, items: Iterable[Sequence[str | None]]) -> AsyncIterator[tuple[int, Verdict]]:
         """`stream` for asyncio."""
+        import asyncio
+
         checked = [checked_item(item, number) for number, item in enumerate(items)]
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[list[tuple[int, Verdict]] | Exception] = asyncio.Queue()
