@@ -151,17 +151,17 @@ def resolve(spec: str) -> Grader:
     )
 
 
-def located(spec: str) -> str:
+def absolute_spec(spec: str) -> str:
     """Return the specification with absolute file paths, because a worker has another current folder.
 
-    >>> located("trl:/there/rewards.py:accuracy"), located("cascade:exact,math")
+    >>> absolute_spec("trl:/there/rewards.py:accuracy"), absolute_spec("cascade:exact,math")
     ('trl:/there/rewards.py:accuracy', 'cascade:exact,math')
     """
     head, _, inner = spec.partition(":")
     if head == "cascade" and inner:
-        return f"{head}:{','.join(located(name.strip()) for name in inner.split(','))}"
+        return f"{head}:{','.join(absolute_spec(name.strip()) for name in inner.split(','))}"
     if head in WRAPPERS and inner:
-        return f"{head}:{located(inner)}"
+        return f"{head}:{absolute_spec(inner)}"
     return os.path.abspath(spec) if head.endswith(".py") else spec
 
 

@@ -1,7 +1,7 @@
 """Verdict: the outcome of grading one completion.
 
-A verdict distinguishes failures of the model from failures of the grader: `error` is never a wrong answer, and neither
-pays nor withholds a reward.
+A verdict distinguishes failures of the model from failures of the grader: `error` is never a wrong answer, and the
+sample gets no reward.
 """
 
 import enum

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graders.errors import BadInput, GraderError, SandboxUnavailable
-from graders.grader import located, origin_of, resolve
+from graders.grader import absolute_spec, origin_of, resolve
 from graders.sandbox.diagnostics import shortage
 from graders.sandbox.host.check_items import checked_item, with_shown
 from graders.sandbox.host.process_handles import Zygote
@@ -60,7 +60,7 @@ class GraderPool:
                 f"grader pool: expected num_workers from 1 to {MAX_WORKERS}, time_limit_s > 0 and memory_limit_bytes "
                 f">= 64 MiB, got {num_workers}, {time_limit_s} and {memory_limit_bytes}"
             )
-        self._setup = Setup(located(grader), origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
+        self._setup = Setup(absolute_spec(grader), origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
         self._num_workers = num_workers
         self._require = None if require is None else frozenset(require)
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graders import BadGrader, BadInput, GraderPool, Status, UnknownGrader
-from graders.grader import located
+from graders.grader import absolute_spec
 from graders.integrations.reward_functions import (
     as_reward,
     from_openrlhf,
@@ -156,8 +156,8 @@ def test_wrapped_file_is_relative_to_the_current_folder(rewards: Path, monkeypat
     with GraderPool(f"trl:{rewards.name}:accuracy_reward") as pool:
         (verdict,) = pool.grade([("7", "7")])
     assert verdict.correct
-    assert located(f"cascade:exact, {rewards.name}:Mine") == f"cascade:exact,{rewards}:Mine"
-    assert [located(name) for name in ("math", "trl", "trl:a.b:c")] == ["math", "trl", "trl:a.b:c"]
+    assert absolute_spec(f"cascade:exact, {rewards.name}:Mine") == f"cascade:exact,{rewards}:Mine"
+    assert [absolute_spec(name) for name in ("math", "trl", "trl:a.b:c")] == ["math", "trl", "trl:a.b:c"]
 
 
 def test_dicts_and_tensors_are_accepted_as_rewards(rewards: Path) -> None:
