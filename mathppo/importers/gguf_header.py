@@ -63,8 +63,8 @@ def check_gguf(path: Path) -> None:
     ):
         if metadata.get(key, found) != found:
             raise BadInput(
-                f"{path}: expected {key} to be {found}, as in the file's tensors, got {metadata[key]}; the file is damaged: "
-                "download it again"
+                f"{path}: expected {key} to be {found}, as in the file's tensors, got {metadata[key]}; the file is "
+                "damaged: download it again"
             )
     num_words = lengths.get("tokenizer.ggml.tokens")
     if num_words != embeddings[1]:
