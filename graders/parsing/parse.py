@@ -91,7 +91,7 @@ def _mathematics(text: str, limits: Limits) -> Node:
     try:
         tokens = tokenize(text, limits.max_digits)
         tokens, unit = split_unit(without_label(tokens))
-        node = Grammar(tokens, limits.max_depth).whole()
+        node = Grammar(tokens, limits.max_depth).parse()
         return node if unit is None else _quantity(node, unit)
     except ParseError:
         found = _glossed(text, limits) or _labelled(text, limits)
