@@ -4,7 +4,7 @@ import abc
 import re
 
 from graders.parsing.cursor import Cursor
-from graders.parsing.text import DENIED
+from graders.parsing.text import NEGATION
 from graders.parsing.tokens import ParseError
 from graders.parsing.tree import (
     Apply,
@@ -156,7 +156,7 @@ class OperandParser(Cursor, abc.ABC):
         if token.kind == "word":
             return self._word()
         if token.kind == "text":
-            if DENIED.search(token.text):
+            if NEGATION.search(token.text):
                 raise self.error(f"expected a value, got {token.text!r}")
             self.advance()
             return Text(token.text.lower())
