@@ -253,7 +253,7 @@ def _respell_words(text: str) -> str:
 
 
 def _brace_infix(text: str, at: int) -> str:
-    r"""Put braces around the value whose `\over` or `\choose` is at `at`, unless it is already in braces."""
+    r"""Add braces around the value whose `\over` or `\choose` is at `at`, unless it is already in braces."""
     if text.count("{", 0, at) != text.count("}", 0, at):
         return text
     first = text.rfind("=", 0, at) + 1
