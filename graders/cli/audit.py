@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.builtin.reading import read_reference
 from graders.errors import BadInput, BadReference
 from graders.parsing.tree import Text
 from graders.verdict import Verdict

@@ -116,7 +116,7 @@ class Grammar(OperandParser):
         if token.kind == "op" and token.text in "+-±∓":
             sign = token.text
             self.advance()
-        terms = [signed(sign, self.product())]
+        terms: list[Node] = [signed(sign, self.product())]
         while (token := self.peek()).kind == "op" and token.text in ("+", "-", "±", "∓"):
             self.advance()
             term = self.product()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graders import BadReference, Status
-from graders.builtin.reading import Reading
+from graders.builtin.answer_reader import Reading
 from graders.grader import resolve
 from graders.parsing.parse import ParseError, parse
 from graders.parsing.tree import check_tree

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from graders.builtin.answer_reader import Reading, accepted_forms, read_reference
 from graders.builtin.choice import ChoiceGrader
 from graders.builtin.exact import ExactGrader
 from graders.builtin.math import MathGrader
 from graders.builtin.numeric import NumericGrader
 from graders.builtin.options import options
-from graders.builtin.reading import Reading, accepted_forms, read_reference
 from graders.errors import BadInput, BadReference
 from graders.parsing.tree import Apply, Name, Node
 from graders.verdict import Status

@@ -53,7 +53,7 @@ def test_it_runs_in_the_sandbox_by_specification() -> None:
     ("names", "kind", "message"),
     [
         ("math", BadGrader, "expected two graders or more"),
-        ("math,python", BadGrader, "expected graders that read and judge apart, got 'python'"),
+        ("math,python", BadGrader, "expected graders with read and judge, got 'python'"),
         ("math,nothing", UnknownGrader, "expected one of"),
     ],
 )

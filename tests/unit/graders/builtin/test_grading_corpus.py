@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.builtin.reading import read_reference
 
 CASES = Path(__file__).parents[4] / "data" / "grading" / "cases.jsonl"
 
