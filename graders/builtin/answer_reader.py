@@ -47,7 +47,7 @@ class _Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _NO_ANSWER = {
     "no_answer": "the completion states no final answer",
     "empty": "the answer is empty",
-    "ambiguous": "the last sentence does not single out one value",
+    "ambiguous": "the last sentence does not end in exactly one value",
     "unclosed": "the box is cut off before it closes",
 }
 

@@ -139,7 +139,7 @@ def _same_text(reading: Reading, reference: str) -> Outcome | None:
         return None
     text = _without_layout(reading.answer)
     if text and any(text == _without_layout(form) for form in accepted_forms(reference)):
-        return Status.CORRECT, "text", "the reference as it is written"
+        return Status.CORRECT, "text", "the same text as the reference"
     return None
 
 

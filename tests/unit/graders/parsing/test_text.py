@@ -1,4 +1,4 @@
-"""Rare spellings become common ones, and what only looks like them stays."""
+"""Respelling: rare spellings become common ones; similar texts are unchanged."""
 
 import time
 
@@ -51,7 +51,7 @@ GRADER = MathGrader()
         ("x = 4 \\choose 2", "x ={ 4 \\choose 2}"),
     ],
 )
-def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
+def test_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
     assert respell(text) == common
     assert respell(common) == common
 
@@ -75,7 +75,7 @@ def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
         "ABC",
     ],
 )
-def test_what_only_looks_rare_is_kept(text: str) -> None:
+def test_text_similar_to_a_rare_spelling_is_unchanged(text: str) -> None:
     assert respell(text) == text.removesuffix("...")
 
 
@@ -86,6 +86,6 @@ def test_long_repetitions_take_linear_time(unit: str) -> None:
     assert time.process_time() - start < 1.0
 
 
-def test_a_long_text_is_left_alone() -> None:
+def test_long_text_is_unchanged() -> None:
     text = "1_000 " + "x" * MAX_RESPELLED_CHARS
     assert respell(text) == text
