@@ -4,6 +4,7 @@ import abc
 import time
 
 from graders.builtin.answer_reader import Reading, read_answer
+from graders.grader import GraderOptions
 from graders.parsing.tree import check_tree
 from graders.verdict import Status, Verdict
 
@@ -20,6 +21,7 @@ class AnswerGrader(abc.ABC):
     """
 
     name: str
+    options: GraderOptions
 
     @abc.abstractmethod
     def compare(self, reading: Reading, reference: str, question: str | None) -> Outcome:

@@ -4,6 +4,7 @@ from graders.builtin.answer_grader import AnswerGrader, Outcome, failed
 from graders.builtin.answer_reader import Reading, read_reference
 from graders.builtin.options import is_same_option
 from graders.errors import BadReference
+from graders.grader import GraderOptions
 from graders.parsing.tree import Apply, Choice, List, Name, Node, Set, Text
 from graders.verdict import Status
 
@@ -12,7 +13,7 @@ class ChoiceGrader(AnswerGrader):
     """Correct if exactly the letter or letters of the reference are chosen."""
 
     name = "choice"
-    examples = (("The answer is (B).", "B", "correct"), ("\\boxed{A, B, C}", "B", "incorrect"))
+    options = GraderOptions(examples=(("The answer is (B).", "B", "correct"), ("\\boxed{A, B, C}", "B", "incorrect")))
 
     def compare(self, reading: Reading, reference: str, question: str | None) -> Outcome:
         """Compare sets of letters, or the answer with the text of the reference's option.

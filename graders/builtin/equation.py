@@ -26,6 +26,7 @@ from graders.equivalence.arithmetic.balls import evaluate_ball
 from graders.equivalence.arithmetic.evaluate_tree import Undecided
 from graders.equivalence.canonical.canonicalize import lowered
 from graders.errors import BadReference
+from graders.grader import GraderOptions
 from graders.parsing.parse import ParseError, parse
 from graders.parsing.tree import Apply, List, Name, Node, Number, Relation, Set, Text, Tuple, names
 from graders.verdict import Status
@@ -48,13 +49,15 @@ class EquationGrader(AnswerGrader):
     """Correct if the completion states every real solution of the problem's equations and no other value."""
 
     name = "equation"
-    examples = (
-        ("\\boxed{5}", "Solve for x: 3x+5=20", "correct"),
-        ("\\boxed{x = 1 \\pm \\sqrt{2}}", "x^2-2x-1=0", "correct"),
-        ("\\boxed{2}", "x^2=4", "incorrect"),
-        ("\\boxed{(2, 1)}", "x+y=3; x-y=1", "correct"),
-        ("\\boxed{\\text{no solution}}", "x=x+1", "correct"),
-        ("\\boxed{\\text{all real numbers}}", "x+x=2x", "correct"),
+    options = GraderOptions(
+        examples=(
+            ("\\boxed{5}", "Solve for x: 3x+5=20", "correct"),
+            ("\\boxed{x = 1 \\pm \\sqrt{2}}", "x^2-2x-1=0", "correct"),
+            ("\\boxed{2}", "x^2=4", "incorrect"),
+            ("\\boxed{(2, 1)}", "x+y=3; x-y=1", "correct"),
+            ("\\boxed{\\text{no solution}}", "x=x+1", "correct"),
+            ("\\boxed{\\text{all real numbers}}", "x+x=2x", "correct"),
+        )
     )
 
     def compare(self, reading: Reading, reference: str, question: str | None) -> Outcome:

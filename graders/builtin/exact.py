@@ -3,6 +3,7 @@
 from graders.builtin.answer_grader import AnswerGrader, Outcome
 from graders.builtin.answer_reader import Reading, accepted_forms, read_text
 from graders.errors import BadReference
+from graders.grader import GraderOptions
 from graders.parsing.parse import canonical_text
 from graders.verdict import Status
 
@@ -11,7 +12,9 @@ class ExactGrader(AnswerGrader):
     """Correct if the extracted answer and an accepted form have the same canonical text."""
 
     name = "exact"
-    examples = (("The answer is \\boxed{Even}.", "even", "correct"), ("\\boxed{2}", "2.0", "incorrect"))
+    options = GraderOptions(
+        examples=(("The answer is \\boxed{Even}.", "even", "correct"), ("\\boxed{2}", "2.0", "incorrect"))
+    )
 
     def read(self, completion: str, *, question: str | None = None) -> Reading:
         """Extract the final answer without parsing it."""

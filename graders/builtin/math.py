@@ -15,6 +15,7 @@ from graders.builtin.answer_reader import Reading, accepted_forms, read_answer, 
 from graders.builtin.options import is_same_option
 from graders.equivalence import Comparison, TooLarge, compare
 from graders.extraction.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
+from graders.grader import GraderOptions
 from graders.parsing.tree import Apply, Node, Number, walk
 from graders.verdict import Status, Verdict
 
@@ -37,19 +38,21 @@ class MathGrader(AnswerGrader):
     """
 
     name = "math"
-    examples = (
-        ("\\boxed{\\frac{1}{2}}", "0.5", "correct"),
-        ("#### 41", "42", "incorrect"),
-        ("\\boxed{(x-1)(x+1)}", "x^2-1", "correct"),
-        ("\\boxed{\\frac{1}{\\sqrt{3}}}", "\\frac{\\sqrt{3}}{3}", "correct"),
-        ("\\boxed{\\sin(2x)}", "2\\sin x\\cos x", "correct"),
-        ("\\boxed{\\sqrt{3+2\\sqrt{2}}}", "1+\\sqrt{2}", "correct"),
-        ("\\boxed{1 < x \\le 3}", "(1,3]", "correct"),
-        ("\\boxed{\\sqrt{-x^2-1}+\\sin^2 x+\\cos^2 x}", "1+\\sqrt{-x^2-1}", "correct"),
-        ("\\boxed{\\text{no solution}}", "\\emptyset", "correct"),
-        ("I have no idea at all.", "3", "no_answer"),
+    options = GraderOptions(
+        examples=(
+            ("\\boxed{\\frac{1}{2}}", "0.5", "correct"),
+            ("#### 41", "42", "incorrect"),
+            ("\\boxed{(x-1)(x+1)}", "x^2-1", "correct"),
+            ("\\boxed{\\frac{1}{\\sqrt{3}}}", "\\frac{\\sqrt{3}}{3}", "correct"),
+            ("\\boxed{\\sin(2x)}", "2\\sin x\\cos x", "correct"),
+            ("\\boxed{\\sqrt{3+2\\sqrt{2}}}", "1+\\sqrt{2}", "correct"),
+            ("\\boxed{1 < x \\le 3}", "(1,3]", "correct"),
+            ("\\boxed{\\sqrt{-x^2-1}+\\sin^2 x+\\cos^2 x}", "1+\\sqrt{-x^2-1}", "correct"),
+            ("\\boxed{\\text{no solution}}", "\\emptyset", "correct"),
+            ("I have no idea at all.", "3", "no_answer"),
+        )
     )
-    """At least one per rung: grading them imports every module that is imported late."""
+    """Examples of every rung: grading them imports every module that is imported late."""
 
     def __init__(self, policy: ExtractionPolicy = DEFAULT_POLICY, tolerance: Fraction | None = None) -> None:
         self.policy = policy

@@ -8,6 +8,7 @@ from graders.equivalence import TooLarge, compare
 from graders.equivalence.canonical.canonicalize import value_of
 from graders.equivalence.compare.scalars import is_scalar
 from graders.errors import BadInput, BadReference
+from graders.grader import GraderOptions
 from graders.verdict import Status
 
 DEFAULT_TOLERANCE = Fraction(1, 10**6)
@@ -24,10 +25,12 @@ class NumericGrader(AnswerGrader):
     """
 
     name = "numeric"
-    examples = (
-        ("\\boxed{3.1415927}", "\\pi", "correct"),
-        ("\\boxed{\\sqrt{2}}", "1.5", "incorrect"),
-        ("\\boxed{10 cm}", "10", "correct"),
+    options = GraderOptions(
+        examples=(
+            ("\\boxed{3.1415927}", "\\pi", "correct"),
+            ("\\boxed{\\sqrt{2}}", "1.5", "incorrect"),
+            ("\\boxed{10 cm}", "10", "correct"),
+        )
     )
 
     def __init__(self, tolerance: Fraction | float = DEFAULT_TOLERANCE) -> None:

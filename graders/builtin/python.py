@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from graders.errors import BadReference, SandboxUnavailable
+from graders.grader import GraderOptions
 from graders.sandbox.child.run_program import MAX_OUTPUT_BYTES, Run, is_locked, run_program
 from graders.verdict import Status, Verdict
 
@@ -21,6 +22,7 @@ _PRELOADED = (
     "array, base64, bisect, cmath, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, "
     "heapq, io, itertools, json, math, operator, os, queue, random, re, statistics, string, sys, time, typing, zlib"
 )
+_DOUBLED = '[{"input": "2", "output": "4"}]'
 
 
 class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,12 +46,14 @@ class PythonGrader:
     """Correct if the last fenced program prints the expected lines for every input; trailing blanks are ignored."""
 
     name = "python"
-    requires = ("seccomp", "rlimits")
-    answers_per_process = 1
-    runs_programs = True
-    examples = (
-        (f"```python\nimport {_PRELOADED}\nprint(int(input()) * 2)\n```", '[{"input": "2", "output": "4"}]', "correct"),
-        ("```python\nprint(open(0).read())\n```", '[{"input": "2", "output": "4"}]', "incorrect"),
+    options = GraderOptions(
+        examples=(
+            (f"```python\nimport {_PRELOADED}\nprint(int(input()) * 2)\n```", _DOUBLED, "correct"),
+            ("```python\nprint(open(0).read())\n```", _DOUBLED, "incorrect"),
+        ),
+        requires=("seccomp", "rlimits"),
+        answers_per_process=1,
+        runs_programs=True,
     )
 
     def shown(self, reference: str, question: str | None) -> str:
@@ -65,7 +69,7 @@ class PythonGrader:
         Raises:
             SandboxUnavailable: this process is not locked down.
         """
-        if not is_locked() and completion not in (example[0] for example in self.examples):
+        if not is_locked() and completion not in (example[0] for example in self.options.examples):
             raise SandboxUnavailable(
                 "python grader: expected a locked sandbox process, got an open one; grade through GraderPool"
             )

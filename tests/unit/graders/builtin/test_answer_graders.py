@@ -21,7 +21,7 @@ GRADERS = (MathGrader, ExactGrader, NumericGrader, ChoiceGrader)
 @pytest.mark.parametrize("make", GRADERS)
 def test_examples_of_a_grader_get_their_status(make: type[Any]) -> None:
     grader = make()
-    for completion, reference, status in grader.examples:
+    for completion, reference, status in grader.options.examples:
         assert grader.grade(completion, reference).status == status
         split = grader.judge(grader.read(completion), reference)
         assert (split.status, split.grader) == (status, grader.name)
