@@ -97,19 +97,13 @@ def known_symbol(word: str) -> str | None:
     return _SYMBOL.get(word) or _LOWER.get(word.lower())
 
 
-def canonical_unit(words: str) -> str | None:
+def canonical_unit(phrase: str) -> str | None:
     """Return the canonical form of a unit phrase such as `square inches`, `cm^2`, `miles per hour` or `apples`.
 
     Returns:
         None if the phrase is not a unit: it is too long, or has a word that changes the meaning, such as "not" or "or".
     """
-    text = re.sub(
-        r"[\\~.,(){}*]", " ", re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", words).replace("^{", "^").replace("·", " ")
-    )
-    text = re.sub(r"\b(sq|cu)\b", lambda short: {"sq": "square", "cu": "cubic"}[short[1]], text)
-    text = re.sub(r"\b(square|cubic)(?=[a-z])(?!d\b)", r"\1 ", text)
-    text = re.sub(r"\bper\b|\ban? (?=hour|second|minute|day|week|month|year)|/", " / ", text)
-    parts = text.split()
+    parts = _split_phrase(phrase)
     if not parts or len(parts) > 2 * MAX_UNIT_WORDS:
         return None
     powers: dict[str, int] = {}
@@ -140,6 +134,15 @@ def canonical_unit(words: str) -> str | None:
     if not chosen:
         return "~square units" if power > 1 else None
     return " ".join(sorted(s if p == 1 else f"{s}^{p}" for s, p in chosen.items()))
+
+
+def _split_phrase(phrase: str) -> list[str]:
+    """Return the words of a unit phrase, with `square`, `cubic` and `/` as separate words."""
+    text = re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", phrase).replace("^{", "^").replace("·", " ")
+    text = re.sub(r"[\\~.,(){}*]", " ", text)
+    text = re.sub(r"\b(sq|cu)\b", lambda short: {"sq": "square", "cu": "cubic"}[short[1]], text)
+    text = re.sub(r"\b(square|cubic)(?=[a-z])(?!d\b)", r"\1 ", text)
+    return re.sub(r"\bper\b|\ban? (?=hour|second|minute|day|week|month|year)|/", " / ", text).split()
 
 
 def is_unit(text: str) -> bool:
