@@ -1,4 +1,4 @@
-"""Cascade: several graders, cheapest first; an answer is correct if one of them says so."""
+"""Cascade: several graders, cheapest first; an answer is correct if one of their verdicts is."""
 
 import time
 from typing import Any

@@ -87,7 +87,7 @@ def problem_of(text: str) -> Problem:
     stated = text.rpartition(":")[2].strip().rstrip(".")
     if not 0 < len(stated) <= MAX_PROBLEM_CHARS:
         raise BadReference(
-            f"equation grader: expected equations, got {text[:80]!r}; give them as question or reference"
+            f"equation grader: expected equations, got {text[:80]!r}; pass them as question or reference"
         )
     equations: list[tuple[Node, Node]] = []
     for part in re.split(r"[;\n]", stated):
