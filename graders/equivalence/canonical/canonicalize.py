@@ -54,20 +54,19 @@ def _spliced(node: Set | Tuple, items: tuple[Node, ...]) -> Node:
     if isinstance(node, Tuple):
         doubled = [at for at, item in enumerate(items) if isinstance(item, List) and item != node.items[at]]
         if len(doubled) != 1 or (both := items[doubled[0]]) is None or not isinstance(both, List):
-            return Tuple(items)  # two signs in one tuple may be linked or not
+            return Tuple(items)  # two signs in one tuple may be linked or independent
         at = doubled[0]
         return List(tuple(Tuple((*items[:at], value, *items[at + 1 :])) for value in both.items))
-    flat: list[Node] = []
-    for item in items:
-        flat.extend(item.items if isinstance(item, List) else (item,))
-    return Set(tuple(flat))
+    return Set(_flattened(items))
 
 
 def _list(items: tuple[Node, ...]) -> Node:
-    flat: list[Node] = []
-    for item in items:
-        flat.extend(item.items if isinstance(item, List) else (item,))
-    return List(tuple(flat)) if len(flat) > 1 else flat[0]
+    flat = _flattened(items)
+    return List(flat) if len(flat) > 1 else flat[0]
+
+
+def _flattened(items: tuple[Node, ...]) -> tuple[Node, ...]:
+    return tuple(part for item in items for part in (item.items if isinstance(item, List) else (item,)))
 
 
 def _scaled_matrix(node: Apply) -> Matrix | None:
@@ -97,20 +96,14 @@ def _transposed(node: Apply) -> Node | None:
 
 
 def _plus_minus(node: Apply) -> Node:
-    if not any(isinstance(current, Apply) and current.op in ("pm", "mp") for current in _applied(node)):
+    if not _has_plus_minus(node):
         return node
     upper, lower = _with_sign(node, 1), _with_sign(node, -1)
     return List((upper, lower)) if upper != lower else upper
 
 
-def _applied(node: Node) -> list[Node]:
-    found, stack = [], [node]
-    while stack:
-        current = stack.pop()
-        found.append(current)
-        if isinstance(current, Apply):
-            stack.extend(current.args)
-    return found
+def _has_plus_minus(node: Node) -> bool:
+    return isinstance(node, Apply) and (node.op in ("pm", "mp") or any(map(_has_plus_minus, node.args)))
 
 
 def _with_sign(node: Node, sign: int) -> Node:

@@ -34,17 +34,14 @@ class RealInterval(NamedTuple):
 
 def is_real_set(node: Node) -> bool:
     """Return True if the node can only be a set of real numbers."""
-    if isinstance(node, Interval):
-        return True
-    if isinstance(node, Apply) and node.op in ("union", "intersection", "difference"):
-        return True
-    if isinstance(node, Apply) and node.op in ("and", "or"):
-        return all(is_real_set(item) or isinstance(item, Relation) for item in node.args)
-    if isinstance(node, Name):
-        return node.text == "bb R"
-    if isinstance(node, Builder):
-        return True
-    return isinstance(node, Relation) and (node.ops[0] in INEQUALITIES or node.ops[0] == "∈")
+    match node:
+        case Interval() | Builder() | Name(text="bb R") | Apply(op="union" | "intersection" | "difference"):
+            return True
+        case Apply(op="and" | "or", args=args):
+            return all(is_real_set(item) or isinstance(item, Relation) for item in args)
+        case Relation(ops=(sign, *_)):
+            return sign in INEQUALITIES or sign == "∈"
+    return False
 
 
 def compare_real_sets(answer: Node, reference: Node) -> Comparison | None:
@@ -189,10 +186,10 @@ def _half_line(sign: str | None, bound: Node) -> list[RealInterval] | None:
 
 
 def _interval(low: Node, low_closed: bool, high: Node, high_closed: bool) -> RealInterval:
-    return RealInterval(low, low_closed, high, high_closed, _float(low, -math.inf), _float(high, math.inf))
+    return RealInterval(low, low_closed, high, high_closed, _float(low), _float(high))
 
 
-def _float(node: Node, infinite: float) -> float | None:
+def _float(node: Node) -> float | None:
     if node in (INFINITY, Apply("+", (INFINITY,))):
         return math.inf
     if node == MINUS_INFINITY:
