@@ -107,7 +107,7 @@ def mask_of(*bits: str) -> Tensor:
     return torch.tensor([[bit == "1" for bit in row] for row in bits])
 
 
-def drawn(seed: int, *shape: int) -> Tensor:
+def randn(seed: int, *shape: int) -> Tensor:
     """Draw standard normal numbers from a seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

@@ -8,7 +8,7 @@ from mathppo.conformance.check import NAN, Check, Function, expect, mask_of, row
 _DEFINITION = "Schulman et al. 2016, eq. 16"
 
 
-def _one(
+def _check_completion(
     function: Function,
     bits: str,
     rewards: list[float],
@@ -26,48 +26,52 @@ def _one(
 
 
 def _terminated(function: Function) -> str:
-    return _one(function, "1110", [0, 0, 1, 0], [0.2, 0.3, 0.4, 0.7], [0.7365, 0.67, 0.60])
+    return _check_completion(function, "1110", [0, 0, 1, 0], [0.2, 0.3, 0.4, 0.7], [0.7365, 0.67, 0.60])
 
 
 def _truncated(function: Function) -> str:
     values = [0.2, 0.3, 0.4]
-    _one(function, "111", [0, 0, 0], values, [0.4, 0.3, 0.2], bootstrap=0.6, lam=1.0)
-    return _one(function, "111", [0, 0, 0], values, [0.3755, 0.29, 0.20], bootstrap=0.6)
+    _check_completion(function, "111", [0, 0, 0], values, [0.4, 0.3, 0.2], bootstrap=0.6, lam=1.0)
+    return _check_completion(function, "111", [0, 0, 0], values, [0.3755, 0.29, 0.20], bootstrap=0.6)
 
 
 def _truncated_as_terminal(function: Function) -> str:
-    return _one(function, "111", [0, 0, 0], [0.2, 0.3, 0.4], [-0.166, -0.28, -0.40])
+    return _check_completion(function, "111", [0, 0, 0], [0.2, 0.3, 0.4], [-0.166, -0.28, -0.40])
 
 
 def _tool_text(function: Function) -> str:
     expected = [0.4287, 0.4512, 0.475, 0.5]
-    return _one(function, "1100011", [0, 0, 0, 0, 0, 0, 1], [0.5] * 7, expected)
+    return _check_completion(function, "1100011", [0, 0, 0, 0, 0, 0, 1], [0.5] * 7, expected)
 
 
 def _reward_across_tool_text(function: Function) -> str:
-    return _one(function, "110011", [0, 0, 0, 0, 0, 1], [0.0] * 6, [1, 1, 1, 1], lam=1.0)
+    return _check_completion(function, "110011", [0, 0, 0, 0, 0, 1], [0.0] * 6, [1, 1, 1, 1], lam=1.0)
 
 
-def _value_after_the_stop(function: Function) -> str:
+def _values_after_the_stop(function: Function) -> str:
     for stray in (99.0, -99.0):
-        _one(function, "11100", [0, 0, 1, 0, 0], [0.2, 0.3, 0.4, stray, stray], [0.7365, 0.67, 0.60])
+        _check_completion(function, "11100", [0, 0, 1, 0, 0], [0.2, 0.3, 0.4, stray, stray], [0.7365, 0.67, 0.60])
     return "unchanged by V = ±99 after the stop token"
 
 
 def _last_reward(function: Function) -> str:
-    return _one(function, "1111", [0, 0, 0, 8], [0.0] * 4, [0.125, 0.5, 2, 8], gamma=0.5, lam=0.5)
+    return _check_completion(function, "1111", [0, 0, 0, 8], [0.0] * 4, [0.125, 0.5, 2, 8], gamma=0.5, lam=0.5)
 
 
-def _nothing_under_the_mask(function: Function) -> str:
+def _masked_positions(function: Function) -> str:
     for stray in (NAN, float("inf")):
-        _one(function, "01101", [stray, 0, 0, stray, 1], [stray, 0.2, 0.3, stray, 0.4], [0.7365, 0.67, 0.60])
+        _check_completion(
+            function, "01101", [stray, 0, 0, stray, 1], [stray, 0.2, 0.3, stray, 0.4], [0.7365, 0.67, 0.60]
+        )
     return "unchanged by NaN and infinity"
 
 
 def _tutorial(function: Function) -> str:
     values = [0.20, 0.35, 0.55, 0.80]
-    _one(function, "1111", [0, 0, 0, 1], values, [0.115, 0.145, 0.170, 0.200], gamma=0.9, lam=0.0)
-    return _one(function, "1111", [0, 0, 0, 1], values, [0.3821776, 0.37108, 0.314, 0.2], gamma=0.9, lam=0.8)
+    _check_completion(function, "1111", [0, 0, 0, 1], values, [0.115, 0.145, 0.170, 0.200], gamma=0.9, lam=0.0)
+    return _check_completion(
+        function, "1111", [0, 0, 0, 1], values, [0.3821776, 0.37108, 0.314, 0.2], gamma=0.9, lam=0.8
+    )
 
 
 def _batch(width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -133,10 +137,10 @@ CHECKS = (
     Check("a completion without bootstrap ends at 0", "huggingface/trl#1536", _truncated_as_terminal),
     Check("tool text is not a step", "verl-project/verl#2337, radixark/miles#1827", _tool_text),
     Check("the reward propagates across tool text", "verl-project/verl#7280, #7300", _reward_across_tool_text),
-    Check("values after the stop token are not read", "verl-project/verl#1850", _value_after_the_stop),
+    Check("values after the stop token are not read", "verl-project/verl#1850", _values_after_the_stop),
     Check("the last step receives the whole last reward", "deepspeedai/DeepSpeedExamples#672", _last_reward),
     Check("padding on any side changes nothing", "OpenRLHF/OpenRLHF#771", _padding),
-    Check("masked positions are ignored", "OpenRLHF/OpenRLHF#771", _nothing_under_the_mask),
+    Check("masked positions are ignored", "OpenRLHF/OpenRLHF#771", _masked_positions),
     Check("a row without steps stays finite", "NVIDIA-NeMo/RL#158", _empty_row),
     Check("the order of rows changes nothing", _DEFINITION, _row_order),
     Check("lambda 1 is Monte Carlo, lambda 0 is the TD residual", _DEFINITION, _extremes_of_lambda),

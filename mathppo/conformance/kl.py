@@ -2,7 +2,7 @@
 
 import torch
 
-from mathppo.conformance.check import Check, Function, Mismatch, drawn, expect
+from mathppo.conformance.check import Check, Function, Mismatch, expect, randn
 
 _SIGNS = "verl-project/verl#211, huggingface/trl#3025, #2608, radixark/miles#1383"
 _DEFINITION = "Schulman 2020, Approximating KL Divergence"
@@ -38,8 +38,8 @@ def _unbiased(function: Function) -> str:
 
 
 def _never_negative(function: Function) -> str:
-    logprobs, ref = -drawn(0, 1, 1000).abs(), -drawn(1, 1, 1000).abs()
-    near = ref + 1e-4 * drawn(2, 1, 1000)
+    logprobs, ref = -randn(0, 1, 1000).abs(), -randn(1, 1, 1000).abs()
+    near = ref + 1e-4 * randn(2, 1, 1000)
     for policy, of in ((logprobs, "far"), (near, "near")):
         lowest = min(function(policy, ref, kind).min().item() for kind in ("k2", "k3"))
         # Rounding of exp(x) - 1 - x near 0 may give a small negative number; a wrong sign gives a large one.
@@ -49,7 +49,7 @@ def _never_negative(function: Function) -> str:
 
 
 def _equal(function: Function) -> str:
-    logprobs = -drawn(0, 1, 9).abs()
+    logprobs = -randn(0, 1, 9).abs()
     for kind in ("k1", "k2", "k3"):
         expect(function(logprobs, logprobs, kind), torch.zeros(1, 9), 1e-6, of=kind)
     return "0 for equal policies"

@@ -13,10 +13,10 @@ from mathppo.conformance.check import (
     Check,
     Function,
     Mismatch,
-    drawn,
     expect,
     gradient_of,
     mask_of,
+    randn,
     row_of,
 )
 
@@ -54,8 +54,8 @@ def _tutorial(function: Function) -> str:
     return expect(_policy(function, row_of(0.26).log(), row_of(0.20).log(), row_of(1), mask_of("1")), -1.2)
 
 
-def _unmoved(function: Function) -> str:
-    old, advantages = -drawn(0, 2, 5).abs(), drawn(1, 2, 5)
+def _unchanged(function: Function) -> str:
+    old, advantages = -randn(0, 2, 5).abs(), randn(1, 2, 5)
     logprobs = old.clone().requires_grad_()
     loss = _policy(function, logprobs, old, advantages, torch.ones(2, 5, dtype=torch.bool))
     expect(loss, -advantages.mean())
@@ -70,7 +70,7 @@ def _policy_empty(function: Function) -> str:
     return expect(gradient_of(loss, x), [[0.0, 0.0]], of="gradient")
 
 
-def _policy_strays(function: Function) -> str:
+def _policy_masked(function: Function) -> str:
     for stray in (NAN, float("inf"), float("-inf")):
         logprobs = row_of(-1, stray).requires_grad_()
         loss = _policy(function, logprobs, row_of(-1, stray), row_of(1, stray), mask_of("10"))
@@ -79,7 +79,7 @@ def _policy_strays(function: Function) -> str:
     return "loss and gradient unchanged"
 
 
-def _runaway(function: Function) -> str:
+def _large_ratio(function: Function) -> str:
     logprobs = row_of(100.0).requires_grad_()
     loss = _policy(function, logprobs, row_of(-100.0), row_of(1.0), mask_of("1"))
     expect(loss, -1.2)
@@ -94,7 +94,7 @@ def _policy_parts(function: Function) -> str:
     return expect(loss, 0.32)
 
 
-def _each_token(function: Function) -> str:
+def _token_weight(function: Function) -> str:
     for length in (10, 1000):
         old = torch.zeros(1, length)
         logprobs = old.clone().requires_grad_()
@@ -118,9 +118,9 @@ def _accumulate(start: Tensor, loss_of_rows: Callable[[Tensor, Tensor], Tensor])
 
 
 def _policy_accumulation(function: Function) -> str:
-    mask, old, advantages = _ragged_mask(), -drawn(0, 4, 40).abs(), drawn(1, 4, 40)
+    mask, old, advantages = _ragged_mask(), -randn(0, 4, 40).abs(), randn(1, 4, 40)
     return _accumulate(
-        old + 0.3 * drawn(2, 4, 40),
+        old + 0.3 * randn(2, 4, 40),
         lambda x, rows: _policy(function, x, old[rows], advantages[rows], mask[rows], denominator=mask.sum()),
     )
 
@@ -181,7 +181,7 @@ def _value_empty(function: Function) -> str:
     return expect(gradient_of(loss, values), [[0.0, 0.0]], of="gradient")
 
 
-def _value_strays(function: Function) -> str:
+def _value_masked(function: Function) -> str:
     for stray in (NAN, float("inf")):
         values = row_of(2, stray).requires_grad_()
         loss = _value(function, values, row_of(2, stray), row_of(0, stray), mask_of("10"), clip=0.2)
@@ -191,9 +191,9 @@ def _value_strays(function: Function) -> str:
 
 
 def _value_accumulation(function: Function) -> str:
-    mask, returns = _ragged_mask(), drawn(1, 4, 40)
+    mask, returns = _ragged_mask(), randn(1, 4, 40)
     return _accumulate(
-        drawn(0, 4, 40),
+        randn(0, 4, 40),
         lambda x, rows: _value(
             function, x, x.detach() + 0.1, returns[rows], mask[rows], clip=0.2, denominator=mask.sum()
         ),
@@ -217,13 +217,13 @@ POLICY_CHECKS = (
     _at_ratio(10.0, -1.0, 3.0, dual_clip=3.0),
     Check("separate lower and upper clip bounds", "Yu et al. 2025, DAPO, section 3.1", _asymmetric),
     Check("ratio .26 / .20, advantage 1: objective 1.2", _DEFINITION, _tutorial),
-    Check("an unchanged policy has ratio 1", "huggingface/trl#454, verl-project/verl#2088, #3119, #6280", _unmoved),
+    Check("an unchanged policy has ratio 1", "huggingface/trl#454, verl-project/verl#2088, #3119, #6280", _unchanged),
     Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _policy_empty),
-    Check("masked positions are ignored", EMPTY_MASK, _policy_strays),
-    Check("a very large ratio has a finite gradient", _DEFINITION, _runaway),
+    Check("masked positions are ignored", EMPTY_MASK, _policy_masked),
+    Check("a very large ratio has a finite gradient", _DEFINITION, _large_ratio),
     Check("unequal micro-batches sum to the batch mean", UNEQUAL_PARTS, _policy_parts),
     Check("gradient accumulation is exact", _ACCUMULATION, _policy_accumulation),
-    Check("every token has the same weight on every rank", "PrimeIntellect-ai/prime-rl#2562, #2358", _each_token),
+    Check("every token has the same weight on every rank", "PrimeIntellect-ai/prime-rl#2562, #2358", _token_weight),
     Check("a masked completion leaves the denominator", "huggingface/trl#6369", _masked_sample),
     Check("completions of 1 and 99 tokens have weights .01 and .99", "allenai/open-instruct#1137", _token_mean),
     Check("importance weights scale their tokens", "Yao et al. 2025, truncated importance sampling", _weights),
@@ -236,7 +236,7 @@ VALUE_CHECKS = (
     _value_at(-0.9, 0.0, 3.61),
     _value_at(1.5, 0.0, 0.64),
     Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _value_empty),
-    Check("masked positions are ignored", EMPTY_MASK, _value_strays),
+    Check("masked positions are ignored", EMPTY_MASK, _value_masked),
     Check("unequal micro-batches sum to the batch mean", "verl-project/verl#7110", _value_parts),
     Check("gradient accumulation is exact", "verl-project/verl#7110", _value_accumulation),
 )

@@ -9,10 +9,10 @@ from mathppo.conformance.check import (
     Check,
     Function,
     Mismatch,
-    drawn,
     expect,
     gradient_of,
     mask_of,
+    randn,
     row_of,
 )
 
@@ -21,14 +21,14 @@ def _mean_of_three(function: Function) -> str:
     return expect(function(row_of(1, 2, 3, 100), mask_of("1110")), 2.0)
 
 
-def _mean_beside_nan(function: Function) -> str:
+def _mean_with_masked_nan(function: Function) -> str:
     x = row_of(1, 2, 3, NAN).requires_grad_()
     mean = function(x, mask_of("1110"))
     expect(mean, 2.0)
     return expect(gradient_of(mean, x), [[1 / 3, 1 / 3, 1 / 3, 0.0]], of="gradient")
 
 
-def _mean_of_nothing(function: Function) -> str:
+def _mean_of_empty_mask(function: Function) -> str:
     x = row_of(1, 2).requires_grad_()
     mean = function(x, mask_of("00"))
     expect(mean, 0.0)
@@ -84,15 +84,15 @@ def _strays(function: Function) -> str:
 
 
 def _affine(function: Function) -> str:
-    x, mask = drawn(0, 4, 8), drawn(1, 4, 8) > 0
+    x, mask = randn(0, 4, 8), randn(1, 4, 8) > 0
     expect(function(5.0 * x - 3.0, mask)[mask], function(x, mask)[mask], 1e-3)
     return "unchanged by 5 x - 3"
 
 
 MEAN_CHECKS = (
     Check("only True positions count", "NovaSky-AI/SkyRL#1782, #1305", _mean_of_three),
-    Check("masked positions are ignored", "NovaSky-AI/SkyRL#1782", _mean_beside_nan),
-    Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _mean_of_nothing),
+    Check("masked positions are ignored", "NovaSky-AI/SkyRL#1782", _mean_with_masked_nan),
+    Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _mean_of_empty_mask),
     Check("unequal micro-batches sum to the batch mean", UNEQUAL_PARTS, _mean_in_parts),
 )
 
