@@ -8,7 +8,7 @@ from mathppo.conformance.check import NAN, Check, Function, expect, mask_of, row
 _DEFINITION = "Schulman et al. 2016, eq. 16"
 
 
-def _check_completion(
+def _case(
     function: Function,
     bits: str,
     rewards: list[float],
@@ -26,52 +26,48 @@ def _check_completion(
 
 
 def _terminated(function: Function) -> str:
-    return _check_completion(function, "1110", [0, 0, 1, 0], [0.2, 0.3, 0.4, 0.7], [0.7365, 0.67, 0.60])
+    return _case(function, "1110", [0, 0, 1, 0], [0.2, 0.3, 0.4, 0.7], [0.7365, 0.67, 0.60])
 
 
 def _truncated(function: Function) -> str:
     values = [0.2, 0.3, 0.4]
-    _check_completion(function, "111", [0, 0, 0], values, [0.4, 0.3, 0.2], bootstrap=0.6, lam=1.0)
-    return _check_completion(function, "111", [0, 0, 0], values, [0.3755, 0.29, 0.20], bootstrap=0.6)
+    _case(function, "111", [0, 0, 0], values, [0.4, 0.3, 0.2], bootstrap=0.6, lam=1.0)
+    return _case(function, "111", [0, 0, 0], values, [0.3755, 0.29, 0.20], bootstrap=0.6)
 
 
 def _truncated_as_terminal(function: Function) -> str:
-    return _check_completion(function, "111", [0, 0, 0], [0.2, 0.3, 0.4], [-0.166, -0.28, -0.40])
+    return _case(function, "111", [0, 0, 0], [0.2, 0.3, 0.4], [-0.166, -0.28, -0.40])
 
 
 def _tool_text(function: Function) -> str:
     expected = [0.4287, 0.4512, 0.475, 0.5]
-    return _check_completion(function, "1100011", [0, 0, 0, 0, 0, 0, 1], [0.5] * 7, expected)
+    return _case(function, "1100011", [0, 0, 0, 0, 0, 0, 1], [0.5] * 7, expected)
 
 
 def _reward_across_tool_text(function: Function) -> str:
-    return _check_completion(function, "110011", [0, 0, 0, 0, 0, 1], [0.0] * 6, [1, 1, 1, 1], lam=1.0)
+    return _case(function, "110011", [0, 0, 0, 0, 0, 1], [0.0] * 6, [1, 1, 1, 1], lam=1.0)
 
 
 def _values_after_the_stop(function: Function) -> str:
     for stray in (99.0, -99.0):
-        _check_completion(function, "11100", [0, 0, 1, 0, 0], [0.2, 0.3, 0.4, stray, stray], [0.7365, 0.67, 0.60])
+        _case(function, "11100", [0, 0, 1, 0, 0], [0.2, 0.3, 0.4, stray, stray], [0.7365, 0.67, 0.60])
     return "unchanged by V = ±99 after the stop token"
 
 
 def _last_reward(function: Function) -> str:
-    return _check_completion(function, "1111", [0, 0, 0, 8], [0.0] * 4, [0.125, 0.5, 2, 8], gamma=0.5, lam=0.5)
+    return _case(function, "1111", [0, 0, 0, 8], [0.0] * 4, [0.125, 0.5, 2, 8], gamma=0.5, lam=0.5)
 
 
 def _masked_positions(function: Function) -> str:
     for stray in (NAN, float("inf")):
-        _check_completion(
-            function, "01101", [stray, 0, 0, stray, 1], [stray, 0.2, 0.3, stray, 0.4], [0.7365, 0.67, 0.60]
-        )
+        _case(function, "01101", [stray, 0, 0, stray, 1], [stray, 0.2, 0.3, stray, 0.4], [0.7365, 0.67, 0.60])
     return "unchanged by NaN and infinity"
 
 
 def _tutorial(function: Function) -> str:
     values = [0.20, 0.35, 0.55, 0.80]
-    _check_completion(function, "1111", [0, 0, 0, 1], values, [0.115, 0.145, 0.170, 0.200], gamma=0.9, lam=0.0)
-    return _check_completion(
-        function, "1111", [0, 0, 0, 1], values, [0.3821776, 0.37108, 0.314, 0.2], gamma=0.9, lam=0.8
-    )
+    _case(function, "1111", [0, 0, 0, 1], values, [0.115, 0.145, 0.170, 0.200], gamma=0.9, lam=0.0)
+    return _case(function, "1111", [0, 0, 0, 1], values, [0.3821776, 0.37108, 0.314, 0.2], gamma=0.9, lam=0.8)
 
 
 def _batch(width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

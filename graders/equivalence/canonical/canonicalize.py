@@ -62,7 +62,7 @@ def _spliced(node: Set | Tuple, items: tuple[Node, ...]) -> Node:
 
 def _list(items: tuple[Node, ...]) -> Node:
     flat = _flattened(items)
-    return List(flat) if len(flat) > 1 else flat[0]
+    return flat[0] if len(flat) == 1 else List(flat)
 
 
 def _flattened(items: tuple[Node, ...]) -> tuple[Node, ...]:
