@@ -8,7 +8,7 @@ import msgspec
 from graders.errors import BadGrader, GraderError
 from graders.grader import Grader, SplitGrader, resolve
 from graders.sandbox.child.grader_spec import reading_decoder
-from graders.sandbox.child.validate_verdict import sound
+from graders.sandbox.child.validate_verdict import validate_verdict
 from graders.verdict import Status, Verdict
 
 
@@ -52,7 +52,9 @@ class CascadeGrader:
         verdicts: list[Verdict] = []
         for part, decoder, encoded in zip(self._parts, self._decoders, reading, strict=True):
             try:
-                verdict = sound(part.judge(decoder.decode(encoded), reference, question=question), part.name, 0.0)
+                verdict = validate_verdict(
+                    part.judge(decoder.decode(encoded), reference, question=question), part.name, 0.0
+                )
             except GraderError as error:  # one grader that cannot use the reference must not hide another's verdict
                 verdict = Verdict(Status.ERROR, None, part.name, "exception", f"{type(error).__name__}: {error}", 0.0)
             verdicts.append(verdict)

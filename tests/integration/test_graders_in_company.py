@@ -137,10 +137,10 @@ def test_threads_and_event_loops_at_once(plug_in: Path) -> None:
 
 
 def test_a_zygote_that_hangs_is_replaced(plug_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "BIRTH_LIMIT_S", 0.5)
+    monkeypatch.setattr(supervisor, "SPAWN_LIMIT_S", 0.5)
     with GraderPool(f"{plug_in}:Stranger") as pool:
         assert pool.grade([("1", "1")])[0].correct
-        outer = pool._running()._roster._zygote.pid
+        outer = pool._ensure_started()._supervisor._zygote.pid
         inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
         for pid in (*inner, outer):
             os.kill(int(pid), signal.SIGSTOP)
@@ -180,7 +180,7 @@ def test_an_interpreter_that_ends_with_work_in_flight_is_silent_and_leaves_nobod
         from graders import GraderPool
         pool = GraderPool(sys.argv[1])
         future = pool.submit([("nap", "1")] * 2000)
-        print(pool._running()._roster._zygote.pid, flush=True)
+        print(pool._ensure_started()._supervisor._zygote.pid, flush=True)
         {ending}
     """
     command = [sys.executable, "-W", "always", "-c", textwrap.dedent(program), f"{plug_in}:Equal"]

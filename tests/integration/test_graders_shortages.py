@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool
-from graders.sandbox.diagnostics import shortage
+from graders.sandbox.diagnostics import explain_os_error
 
 SECURITY = Path(__file__).parents[1] / "security"
 PROGRAM = """
@@ -66,5 +66,5 @@ def test_no_directory_is_needed_for_temporary_files(monkeypatch: pytest.MonkeyPa
 
 def test_other_troubles_name_the_file() -> None:
     absent = FileNotFoundError(errno.ENOENT, "said by the system", "/no/such/file")
-    assert shortage(absent) == "No such file or directory: /no/such/file; check that it is there and may be used"
-    assert shortage(OSError("odd")) == "odd; run graders doctor"
+    assert explain_os_error(absent) == "No such file or directory: /no/such/file; check that it exists and is accessible"
+    assert explain_os_error(OSError("odd")) == "odd; run graders doctor"

@@ -1,6 +1,6 @@
-"""Harmless attempts to do what a worker must not: a grader whose every completion names one.
+"""Probes: a grader whose completions name harmless attempts to do what a worker must not do.
 
-Correct means that the attempt succeeded, so a sound sandbox never says it.
+The verdict "correct" means that the attempt succeeded. A working sandbox never returns it.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ from graders.verdict import Status, Verdict
 
 
 class ProbeGrader:
-    """Runs the attempt that the completion names."""
+    """Makes the attempt that the completion names."""
 
     name = "probes"
     answers_per_process = 1
     examples = (("known right", "", "correct"), ("known wrong", "", "incorrect"))
 
     def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:
-        """Try it; an exception that it raises says how it was stopped."""
+        """Make the attempt; an exception means that it was stopped."""
         evidence = PROBES[completion]() if completion in PROBES else completion == "known right"
         status = Status.CORRECT if evidence else Status.INCORRECT
         return Verdict(status, None, self.name, "probe", str(evidence)[:200], 0.0)
@@ -95,8 +95,8 @@ def _inherited_descriptors() -> object:
 
 
 def _environment_variables() -> object:
-    given = {"LANG", "LC_CTYPE", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GRADERS_SANDBOX"}
-    return sorted(set(os.environ) - given)
+    allowed = {"LANG", "LC_CTYPE", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GRADERS_SANDBOX"}
+    return sorted(set(os.environ) - allowed)
 
 
 def _namespace() -> object:
@@ -128,13 +128,13 @@ PROBES = {
     "fork": _fork,
     "execute a program": _execute,
     "signal the parent": _signal_parent,
-    "get hold of a process": _open_process,
+    "open a process handle": _open_process,
     "read the parent's environment": _read_environment,
     "make memory executable": _executable_memory,
     "find inherited descriptors": _inherited_descriptors,
     "find environment variables": _environment_variables,
     "enter a namespace": _namespace,
     "allocate 2 GiB": _much_memory,
-    "loop in C for ever": _endless_loop,
+    "loop in C forever": _endless_loop,
     "ignore signals and sleep": _ignore_signals,
 }

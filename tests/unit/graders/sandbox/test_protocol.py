@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graders.sandbox.protocol import Failure, FrameBuffer, FrameError, Read, framed
+from graders.sandbox.protocol import Failure, FrameBuffer, FrameError, Read, encode_frame
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.integers(1, 50))
 def test_frames_survive_any_cut(payloads: list[bytes], step: int) -> None:
-    stream = b"".join(framed(payload) for payload in payloads)
+    stream = b"".join(encode_frame(payload) for payload in payloads)
     buffer = FrameBuffer(300)
     found = [frame for k in range(0, len(stream), step) for frame in buffer.feed(stream[k : k + step])]
     assert found == payloads

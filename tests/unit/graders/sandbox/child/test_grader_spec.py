@@ -9,7 +9,7 @@ import pytest
 
 from graders import BadGrader, BadInput, GraderPool, SandboxUnavailable, Status
 from graders.grader import as_grader
-from graders.sandbox.child.grader_spec import MAX_ANSWERS_PER_PROCESS, MAX_EXAMPLES, declared
+from graders.sandbox.child.grader_spec import MAX_ANSWERS_PER_PROCESS, MAX_EXAMPLES, read_grader_spec
 
 PLUG_IN = """
 import os, sys, time
@@ -77,7 +77,7 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"answers_per_process": "8"}, "answers_per_process from 0, for no bound, to 1024, got str '8'"),
+        ({"answers_per_process": "8"}, "answers_per_process from 0, for no limit, to 1024, got str '8'"),
         ({"answers_per_process": -1}, "answers_per_process from 0, .*got int -1"),
         ({"answers_per_process": True}, "answers_per_process from 0, .*got bool True"),
         ({"answers_per_process": float("nan")}, "answers_per_process from 0, .*got float nan"),
@@ -93,7 +93,7 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"examples": [("7", "7", "right")]}, "'right' is not a valid Status"),
         ({"examples": [(7, "7", "correct")]}, "expected texts, got int"),
         ({"examples": [("\ud800", "7", "correct")]}, "surrogates not allowed"),
-        ({"examples": [("7" * 100_001, "7", "incorrect")]}, "examples of at most 100000 bytes in all"),
+        ({"examples": [("7" * 100_001, "7", "incorrect")]}, "examples of at most 100000 bytes in total, got 100002"),
         ({"examples": raised(ZeroDivisionError)}, "attribute examples.*got ZeroDivisionError: planted"),
         ({"requires": raised(SystemExit)}, "attribute requires.*got SystemExit: planted"),
         ({"shown": raised(RuntimeError)}, "attribute shown.*got RuntimeError: planted"),
@@ -104,7 +104,7 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_an_attribute_that_is_not_what_it_should_be_is_named(attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadGrader, match=message):
-        declared(changed(**attributes), trusted=False)
+        read_grader_spec(changed(**attributes), trusted=False)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +127,10 @@ def test_a_name_is_a_plain_line(name: object, message: str) -> None:
 
 
 def test_what_a_grader_does_not_say_has_defaults() -> None:
-    said = declared(changed(), trusted=False)
+    said = read_grader_spec(changed(), trusted=False)
     assert said == ("good", None, False, False, 8, [], [])
-    assert declared(changed(), trusted=True).answers_per_process == 0
-    endless = declared(changed(examples=itertools.repeat(("7", "7", Status.CORRECT))), trusted=False)
+    assert read_grader_spec(changed(), trusted=True).answers_per_process == 0
+    endless = read_grader_spec(changed(examples=itertools.repeat(("7", "7", Status.CORRECT))), trusted=False)
     assert len(endless.examples) == MAX_EXAMPLES
 
 
@@ -154,7 +154,7 @@ def test_a_failure_to_show_is_an_error_of_its_item_alone(plug_in: Path) -> None:
         counts = pool.counts
     assert [v.status.value for v in verdicts] == ["correct", "error", "error", "incorrect", "correct"]
     assert verdicts[1].detail == "ZeroDivisionError: division by zero"
-    assert "expected a str of shown(), got int" in verdicts[2].detail
+    assert "expected shown() to return a str or None, got int" in verdicts[2].detail
     assert (counts["error"], counts["correct"]) == (2, 2)
 
 
@@ -167,7 +167,7 @@ def test_a_canary_that_fails_says_how(plug_in: Path) -> None:
 
 
 def test_a_memory_limit_that_the_loaded_grader_fills_is_refused(plug_in: Path) -> None:
-    with pytest.raises(BadInput, match=r"expected memory_limit_bytes of at least \d+, for the loaded grader takes up"):
+    with pytest.raises(BadInput, match=r"expected memory_limit_bytes of at least \d+, because the loaded grader needs"):
         GraderPool(f"{plug_in}:Heavy", memory_limit_bytes=1 << 27).grade([("1", "1")])
     with GraderPool(f"{plug_in}:Heavy", memory_limit_bytes=1 << 29) as pool:
         assert pool.grade([("1", "1")])[0].correct

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool, Status
-from graders.sandbox.host.task_queue import module_in
+from graders.sandbox.host.task_queue import late_import_in
 
 LATE = """
 import xml
@@ -85,6 +85,6 @@ def test_parts_of_loaded_packages_are_learnt_and_the_answer_graded_again(late_fi
 
 
 def test_a_module_is_read_off_a_detail() -> None:
-    assert module_in("import of sympy.physics inside the sandbox; exercise it") == "sympy.physics"
-    assert module_in("import of ../../x inside the sandbox") is None
-    assert module_in("open of /etc/hostname inside the sandbox") is None
+    assert late_import_in("import of sympy.physics inside the sandbox; exercise it") == "sympy.physics"
+    assert late_import_in("import of ../../x inside the sandbox") is None
+    assert late_import_in("open of /etc/hostname inside the sandbox") is None

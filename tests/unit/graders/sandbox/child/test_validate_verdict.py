@@ -9,8 +9,8 @@ import pytest
 
 from graders import BadGrader, GraderPool, Status, Verdict
 from graders.integrations.reward_functions import to_openrlhf, to_trl, to_verl
-from graders.sandbox.child.validate_verdict import sound
-from graders.sandbox.diagnostics import describe, kind_of
+from graders.sandbox.child.validate_verdict import validate_verdict
+from graders.sandbox.diagnostics import describe, type_name
 
 PLUG_IN = """
 import enum, math, os
@@ -188,7 +188,7 @@ def test_nothing_unsound_is_a_reward_and_all_of_it_is_counted(pool: GraderPool) 
     assert {status: pool.counts[status] - before.get(status, 0) for status in given} == given
 
 
-def test_a_trainer_is_given_no_reward_for_what_is_unsound(pool: GraderPool) -> None:
+def test_a_trainer_is_given_no_reward_for_what_is_unvalidate_verdict(pool: GraderPool) -> None:
     deeds = ["status str", "Verdict None", "duration_s forced nan", "detail 10 MB", "1", "2"]
     key = ["1"] * len(deeds)
     assert to_trl(pool)(prompts=deeds, completions=deeds, solution=key) == [None, None, None, None, 1.0, 0.0]
@@ -209,30 +209,30 @@ def test_a_part_of_a_cascade_is_held_to_the_same(plug_in: Path) -> None:
 
 def test_a_sound_verdict_passes_with_its_texts_cut_and_its_time_measured() -> None:
     given = Verdict(Status.INCORRECT, "a" * 5000, "g" * 200, "m" * 50, "one\ntwo" + "d" * 600, 5)
-    kept = sound(given, "name", 0.25)
+    kept = validate_verdict(given, "name", 0.25)
     assert kept == Verdict(Status.INCORRECT, "a" * 4096, "g" * 100, "m" * 40, "one two" + "d" * 493, 0.25)
-    assert sound(Verdict(Status.CORRECT, None, "", "", "", 0.0), "name", 0.0).correct
+    assert validate_verdict(Verdict(Status.CORRECT, None, "", "", "", 0.0), "name", 0.0).correct
 
 
 def test_what_is_unsound_is_named_with_what_was_expected() -> None:
     with pytest.raises(BadGrader, match=r"grader 'mine': expected a graders.Verdict, got NoneType None"):
-        sound(None, "mine", 0.0)
+        validate_verdict(None, "mine", 0.0)
     with pytest.raises(
         BadGrader, match=r"status is one of graders.Status, such as Status.INCORRECT, got str 'correct'"
     ):
-        sound(SCOPE["DEEDS"]["status str"](), "mine", 0.0)
+        validate_verdict(SCOPE["DEEDS"]["status str"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose answer has at most 1048576 characters, got str of 50000000 characters"):
-        sound(SCOPE["DEEDS"]["answer 50 MB"](), "mine", 0.0)
+        validate_verdict(SCOPE["DEEDS"]["answer 50 MB"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose detail can be encoded, without lone surrogates"):
-        sound(SCOPE["DEEDS"]["detail surrogate"](), "mine", 0.0)
-    with pytest.raises(BadGrader, match="whose duration_s is a finite number from 0 on, got float nan"):
-        sound(SCOPE["DEEDS"]["duration_s forced nan"](), "mine", 0.0)
+        validate_verdict(SCOPE["DEEDS"]["detail surrogate"](), "mine", 0.0)
+    with pytest.raises(BadGrader, match="whose duration_s is a finite number >= 0, got float nan"):
+        validate_verdict(SCOPE["DEEDS"]["duration_s forced nan"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose method is a str, got list"):
-        sound(SCOPE["DEEDS"]["method list"](), "mine", 0.0)
+        validate_verdict(SCOPE["DEEDS"]["method list"](), "mine", 0.0)
 
 
 def test_an_exception_is_described_whatever_its_text_and_type_do() -> None:
     assert describe(ValueError("one\ntwo\ud800")) == "ValueError: one two?"
     assert describe(SCOPE["Mute"]()) == "Mute"
     assert len(describe(SCOPE["Loud"]())) == 500
-    assert kind_of(SCOPE["Masked"]()) == "Masked"
+    assert type_name(SCOPE["Masked"]()) == "Masked"
