@@ -51,8 +51,8 @@ def test_this_machine_holds_every_attempt(capsys: pytest.CaptureFixture[str]) ->
 
 def doctor_where(*denied: str) -> tuple[int, dict]:
     program = (
-        f"import sys; sys.path.insert(0, {str(SURROUNDINGS)!r}); import surroundings; "
-        f"surroundings.deny({list(denied)!r}); from graders import cli; sys.exit(cli.main(['doctor', '--json']))"
+        f"import sys; sys.path.insert(0, {str(SURROUNDINGS)!r}); import restrictions; "
+        f"restrictions.deny({list(denied)!r}); from graders import cli; sys.exit(cli.main(['doctor', '--json']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     return done.returncode, json.loads(done.stdout)

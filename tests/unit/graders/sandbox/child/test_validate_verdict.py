@@ -1,4 +1,4 @@
-"""Whatever a plug-in gives in a verdict's place is an error that names the field, or over budget; never a reward."""
+"""Verdict validation: an invalid verdict of a plug-in is an error that names the field, never a reward."""
 
 import textwrap
 from collections import Counter
@@ -115,7 +115,7 @@ DEEDS = {
     "Verdict dict": lambda: {"status": "correct", "score": 1.0},
     "Verdict tuple": lambda: (Status.CORRECT, None, "g", "m", "d", 0.0),
     "Verdict generator": lambda: (made() for _ in "1"),
-    "ValueError": lambda: raised(ValueError("ValueError of its own")),
+    "ValueError": lambda: raised(ValueError("ValueError of the grader")),
     "SystemExit": lambda: raised(SystemExit(0)),
     "KeyboardInterrupt": lambda: raised(KeyboardInterrupt()),
     "GeneratorExit": lambda: raised(GeneratorExit()),
@@ -162,7 +162,7 @@ KINDS = ["Kept", "Thrown", "Halves"]
 
 @pytest.fixture(scope="module")
 def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("unsound") / "unsound.py"
+    path = tmp_path_factory.mktemp("invalid") / "invalid.py"
     path.write_text(textwrap.dedent(PLUG_IN))
     return path
 
@@ -173,12 +173,12 @@ def pool(plug_in: Path, request: pytest.FixtureRequest) -> Iterator[GraderPool]:
         yield pool
 
 
-def test_nothing_unsound_is_a_reward_and_all_of_it_is_counted(pool: GraderPool) -> None:
+def test_invalid_verdicts_are_errors_and_are_counted(pool: GraderPool) -> None:
     before = pool.counts
     deeds = [*DEEDS, *OVER, "1", "2"]
     verdicts = dict(zip(deeds, pool.grade([(deed, "1") for deed in deeds]), strict=True))
     assert {deed: verdicts[deed].status for deed in DEEDS} == dict.fromkeys(DEEDS, Status.ERROR)
-    for deed in OVER:  # on a machine where a hang gets next to no processor, nobody can tell it from bad luck
+    for deed in OVER:  # on a busy machine, a hang may get too little processor time to be over budget
         assert verdicts[deed].status is Status.OVER_BUDGET or verdicts[deed].method == "starved", verdicts[deed]
     assert [verdicts[said].status for said in ("1", "2")] == [Status.CORRECT, Status.INCORRECT]
     for deed in DEEDS:
@@ -188,7 +188,7 @@ def test_nothing_unsound_is_a_reward_and_all_of_it_is_counted(pool: GraderPool) 
     assert {status: pool.counts[status] - before.get(status, 0) for status in given} == given
 
 
-def test_a_trainer_is_given_no_reward_for_what_is_unvalidate_verdict(pool: GraderPool) -> None:
+def test_trainers_get_no_reward_for_invalid_verdicts(pool: GraderPool) -> None:
     deeds = ["status str", "Verdict None", "duration_s forced nan", "detail 10 MB", "1", "2"]
     key = ["1"] * len(deeds)
     assert to_trl(pool)(prompts=deeds, completions=deeds, solution=key) == [None, None, None, None, 1.0, 0.0]
@@ -200,21 +200,21 @@ def test_a_trainer_is_given_no_reward_for_what_is_unvalidate_verdict(pool: Grade
     assert [float(flag) for flag in given["extra_logs"]["grader_error"]] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 
 
-def test_a_part_of_a_cascade_is_held_to_the_same(plug_in: Path) -> None:
+def test_verdicts_inside_a_cascade_are_validated(plug_in: Path) -> None:
     with GraderPool(f"cascade:{plug_in}:Halves,exact", time_limit_s=0.5) as pool:
         verdicts = pool.grade([("#### 2", "1"), ("#### 1", "1"), ("status str", "1"), ("Verdict True", "1")])
     assert [verdict.status.value for verdict in verdicts] == ["incorrect", "correct", "error", "error"]
     assert "got str 'correct'" in verdicts[2].detail
 
 
-def test_a_sound_verdict_passes_with_its_texts_cut_and_its_time_measured() -> None:
+def test_valid_verdict_passes_with_its_texts_cut_and_its_duration_measured() -> None:
     given = Verdict(Status.INCORRECT, "a" * 5000, "g" * 200, "m" * 50, "one\ntwo" + "d" * 600, 5)
     kept = validate_verdict(given, "name", 0.25)
     assert kept == Verdict(Status.INCORRECT, "a" * 4096, "g" * 100, "m" * 40, "one two" + "d" * 493, 0.25)
     assert validate_verdict(Verdict(Status.CORRECT, None, "", "", "", 0.0), "name", 0.0).correct
 
 
-def test_what_is_unsound_is_named_with_what_was_expected() -> None:
+def test_error_names_the_invalid_field_and_the_expected_value() -> None:
     with pytest.raises(BadGrader, match=r"grader 'mine': expected a graders.Verdict, got NoneType None"):
         validate_verdict(None, "mine", 0.0)
     with pytest.raises(
@@ -231,7 +231,7 @@ def test_what_is_unsound_is_named_with_what_was_expected() -> None:
         validate_verdict(SCOPE["DEEDS"]["method list"](), "mine", 0.0)
 
 
-def test_an_exception_is_described_whatever_its_text_and_type_do() -> None:
+def test_any_exception_can_be_described() -> None:
     assert describe(ValueError("one\ntwo\ud800")) == "ValueError: one two?"
     assert describe(SCOPE["Mute"]()) == "Mute"
     assert len(describe(SCOPE["Loud"]())) == 500

@@ -1,4 +1,4 @@
-"""What a zygote does where the system has run out of something."""
+"""Zygote: a failed fork leaks no descriptors and is reported with a remedy."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ def descriptors() -> set[str]:
 
 
 @pytest.mark.parametrize("spare", [0, 2, 3, 4, 5])  # three pipes take six
-def test_a_worker_for_whom_there_are_too_few_files_takes_none_along(spare: int) -> None:
+def test_failed_spawn_leaks_no_descriptor(spare: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     unused: Any = None
     with ours, theirs:

@@ -52,7 +52,7 @@ def start(supervisor: Supervisor, token: int) -> Worker:
 
 
 def fail_starts(supervisor: Supervisor) -> None:
-    """Let all starts but the last tolerated one fail."""
+    """Report one failed start less than are allowed in a row."""
     for token in range(MAX_FAILED_STARTS - 1):
         supervisor.spawn_failed(SpawnFailed(token, "too many files"))
 
