@@ -139,6 +139,16 @@ def test_forgery_is_not_accepted(pool: GraderPool, forgery: str) -> None:
     assert [verdict.status.value for verdict in after] == ["correct", "incorrect"]
 
 
+@pytest.mark.parametrize(
+    ("program", "status"), [("os._exit(0)", "incorrect"), ("while True: pass", "over_budget")], ids=["exit", "hang"]
+)
+def test_program_cannot_avoid_its_verdict_by_forging_progress(program: str, status: str) -> None:
+    completion = f"```python\nimport os\nos.write(5, b'.' * 64)\n{program}\n```"
+    with GraderPool("python", num_workers=1, time_limit_s=0.5) as pool:
+        verdict = pool.grade([(completion, '[{"input": "", "output": "1"}]')])[0]
+    assert verdict.status == status, verdict
+
+
 @pytest.mark.parametrize("forgery", [f"answer = {SECRET!r}", WRITE + f"claim(reading({SECRET!r}))"], ids=["", "frame"])
 def test_positive_control_forger_that_knows_the_answer_is_accepted(pool: GraderPool, forgery: str) -> None:
     verdict: Verdict = pool.grade([(f"#run\n{forgery}", SECRET)])[0]

@@ -234,9 +234,12 @@ class Scheduler:
             worker = self._supervisor.on_exit(message)
             assignment = self._assignments.pop(worker, None)
             if assignment is not None:
-                offending = worker.pipes.tasks_begun - 1
-                is_violation = assignment.is_violation
-                self._queue.settle_exit(assignment.chunk, offending, message.exit_code, is_violation=is_violation)
+                self._queue.settle_exit(
+                    assignment.chunk,
+                    worker.pipes.tasks_begun,
+                    message.exit_code,
+                    is_violation=assignment.is_violation,
+                )
 
     def _replace_zygote(self) -> None:
         for assignment in self._assignments.values():  # first, so that no job is lost if no zygote can be started
@@ -307,10 +310,10 @@ class Scheduler:
         if now <= assignment.deadline:
             self.counts["delays"] += 1
             return
-        offending = assignment.worker.pipes.count_begun() - 1
+        num_begun = assignment.worker.pipes.count_begun()
         del self._assignments[assignment.worker]
         self._supervisor.kill(assignment.worker)
-        self._queue.expire(assignment.chunk, offending, is_starved=is_starved)
+        self._queue.expire(assignment.chunk, num_begun, is_starved=is_starved)
 
     def _lose(self, worker: Worker) -> None:
         """Kill a worker that died or violated the protocol; its chunk is settled when its exit code is known."""

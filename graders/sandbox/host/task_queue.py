@@ -184,16 +184,17 @@ class TaskQueue:
             self._decide(chunk, 0, Status.ERROR, "canary", detail)
         return False
 
-    def expire(self, chunk: Chunk, offending: int, *, is_starved: bool = False) -> None:
+    def expire(self, chunk: Chunk, num_begun: int, *, is_starved: bool = False) -> None:
         """Settle a chunk whose worker was killed at the deadline.
 
         Args:
             chunk: the worker's chunk.
-            offending: the position of the task that it was doing; any other value if unknown.
+            num_begun: the number of tasks that the worker has begun, as it reported.
             is_starved: True if the worker hardly ran: the verdict is then an error.
         """
         self._counts["kills"] += 1
-        if not self._requeue_rest(chunk, offending):
+        offending = self._requeue_all_but_offending(chunk, num_begun)
+        if offending is None:
             return
         if is_starved:
             self._decide(chunk, offending, Status.ERROR, "starved", "the machine was too busy to grade it")
@@ -201,7 +202,7 @@ class TaskQueue:
         detail = f"not done within {self._time_limit_s:g} s"
         self._decide(chunk, offending, Status.OVER_BUDGET, "deadline", detail, self._time_limit_s)
 
-    def settle_exit(self, chunk: Chunk, offending: int, exit_code: int, *, is_violation: bool) -> None:
+    def settle_exit(self, chunk: Chunk, num_begun: int, exit_code: int, *, is_violation: bool) -> None:
         """Settle a chunk whose worker died.
 
         The offending task is retried alone, because the worker may have been killed from outside. If its worker dies
@@ -209,12 +210,13 @@ class TaskQueue:
 
         Args:
             chunk: the worker's chunk.
-            offending: the position of the task that it was doing; any other value if unknown.
+            num_begun: the number of tasks that the worker has begun, as it reported.
             exit_code: negative for a signal.
             is_violation: True if the worker was killed because it violated the protocol.
         """
         self._counts["crashes"] += 1
-        if not self._requeue_rest(chunk, offending):
+        offending = self._requeue_all_but_offending(chunk, num_begun)
+        if offending is None:
             return
         if chunk.attempt == 0:
             self._waiting[chunk.role].appendleft(chunk.split_off([offending], attempt=1))
@@ -228,22 +230,37 @@ class TaskQueue:
             status = Status.INCORRECT  # with an error, a program could avoid the verdict on a wrong answer
         self._decide(chunk, offending, status, method, detail)
 
-    def requeue(self, chunk: Chunk, offending: int | None = None) -> None:
-        """Queue the unanswered tasks of a lost worker again, except the offending one if it is known."""
-        first = 0 if chunk.canaries else chunk.num_done
-        rest = [k for k in range(first, chunk.num_items) if k != offending]
-        attempt = chunk.attempt if offending is not None else chunk.attempt + 1
-        if rest and attempt < MAX_ATTEMPTS:
-            self._waiting[chunk.role].appendleft(chunk.split_off(rest, attempt))
-            return
-        for k in rest:
-            self._decide(chunk, k, Status.ERROR, "crash", f"its worker was lost {MAX_ATTEMPTS} times")
+    def requeue(self, chunk: Chunk) -> None:
+        """Queue the unanswered tasks again, of a chunk whose worker was lost for an unknown reason."""
+        self._requeue(chunk, self._unanswered(chunk), chunk.attempt + 1)
 
-    def _requeue_rest(self, chunk: Chunk, offending: int) -> bool:
-        """Queue all unanswered tasks again but the offending one; return False if that one is unknown."""
-        is_known = chunk.num_done <= offending < chunk.num_items
-        self.requeue(chunk, offending if is_known else None)
-        return is_known
+    def _requeue(self, chunk: Chunk, positions: list[int], attempt: int) -> None:
+        if positions and attempt < MAX_ATTEMPTS:
+            self._waiting[chunk.role].appendleft(chunk.split_off(positions, attempt))
+            return
+        for position in positions:
+            self._decide(chunk, position, Status.ERROR, "crash", f"its worker was lost {MAX_ATTEMPTS} times")
+
+    def _requeue_all_but_offending(self, chunk: Chunk, num_begun: int) -> int | None:
+        """Queue the unanswered tasks again, except the one that the worker was doing; return its position if known.
+
+        A worker that reports more tasks than it has writes to its progress pipe: each task is then retried alone.
+        """
+        unanswered, offending = self._unanswered(chunk), num_begun - 1
+        if num_begun > chunk.num_tasks:
+            if len(unanswered) == 1:
+                return unanswered[0]
+            self._waiting[chunk.role].extendleft(chunk.split_off([k], chunk.attempt) for k in unanswered)
+            return None
+        if not chunk.num_done <= offending < chunk.num_items:
+            self.requeue(chunk)
+            return None
+        self._requeue(chunk, [k for k in unanswered if k != offending], chunk.attempt)
+        return offending
+
+    def _unanswered(self, chunk: Chunk) -> list[int]:
+        """Return the positions of the items without a verdict; with canaries, no verdict counts before the last."""
+        return list(range(0 if chunk.canaries else chunk.num_done, chunk.num_items))
 
     def _next_waiting(self, role: Role) -> Chunk | None:
         waiting = self._waiting[role]

@@ -111,6 +111,6 @@ def test_answer_of_a_starved_worker_is_an_error() -> None:
     queue.add(Job([("1", "1", None)], decided.extend, lambda error: None))
     chunk = queue.next_chunk("grade")
     assert chunk is not None
-    queue.expire(chunk, 0, is_starved=True)
+    queue.expire(chunk, 1, is_starved=True)
     assert [(index, v.status, v.method) for index, v in decided] == [(0, Status.ERROR, "starved")]
     assert decided[0][1].detail == "the machine was too busy to grade it"
