@@ -84,6 +84,19 @@ def test_submodules_of_loaded_packages_are_preloaded_and_the_answer_is_graded_ag
     assert counts.get("crashes", 0) == 0
 
 
+def test_module_in_the_temporary_folder_is_preloaded(late_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = late_file.parent / "late_package"
+    package.mkdir()
+    for module in ("__init__", "part"):
+        (package / f"{module}.py").touch()
+    late_file.write_text(
+        late_file.read_text().replace("xml.dom.minidom", "late_package.part") + "import late_package\n"
+    )
+    monkeypatch.syspath_prepend(str(late_file.parent))
+    with GraderPool(f"{late_file}:Late", num_workers=1) as pool:
+        assert [v.method for v in pool.grade([("part", ""), ("absent", "")])] == ["full", "fallback"]
+
+
 def test_module_is_parsed_from_the_detail() -> None:
     assert late_import_in("import of sympy.physics inside the sandbox; exercise it") == "sympy.physics"
     assert late_import_in("import of ../../x inside the sandbox") is None
