@@ -38,7 +38,7 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first message to a zygote: its complete configuration, which contains no secrets."""
+    """Caller to zygote, first: its complete configuration, which contains no secrets."""
 
     spec: str
     origin: str | None
@@ -55,11 +55,8 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str
 
 
-# ---- zygote to caller, once ----
-
-
 class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
-    """The grader is loaded and warmed up."""
+    """Zygote to caller, first: the grader is loaded and warmed up."""
 
     name: str
     split: bool
@@ -74,86 +71,74 @@ class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ready"
 
 
 class LoadFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="load_failed"):
-    """The grader cannot be loaded; `error` names a class of `graders.errors`."""
+    """Zygote to caller, first: the grader cannot be loaded; `error` names a class of `graders.errors`."""
 
     error: str
     message: str
 
 
-# ---- caller to zygote; `token` is the caller's number for a worker ----
-
-
 class Spawn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn"):
-    """Fork a worker."""
+    """Caller to zygote: fork a worker; `token` is the caller's number for it."""
 
     token: int
     role: Role
 
 
 class Kill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="kill"):
-    """Kill a worker if it is alive, and reap it."""
+    """Caller to zygote: kill a worker if it is alive, and reap it."""
 
     token: int
 
 
 class Preload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="preload"):
-    """Import a module that a sandboxed worker tried to import, so that workers forked later have it."""
+    """Caller to zygote: import a module that a worker tried to import, so that workers forked later have it."""
 
     module: Annotated[str, Meta(max_length=200)]
 
 
-# ---- zygote to caller, per worker ----
-
-
 class Started(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="started"):
-    """A worker was forked; the caller's ends of its three pipes are attached to this message."""
+    """Zygote to caller: a worker was forked; the caller's ends of its three pipes are attached to this message."""
 
     token: int
     pid: int
 
 
 class SpawnFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_failed"):
-    """A worker could not be forked."""
+    """Zygote to caller: a worker could not be forked."""
 
     token: int
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 
 
 class Exited(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="exited"):
-    """A worker was reaped; `exit_code` is negative for a signal."""
+    """Zygote to caller: a worker was reaped; `exit_code` is negative for a signal."""
 
     token: int
     exit_code: int
 
 
-# ---- caller to worker ----
-
 TextTasks = tuple[int, list[tuple[str, str | None, str | None]]]
-"""A chunk for a grading or reading worker: its number, and (completion, reference, question) per task.
-
-The number detects mix-ups. It is neither secret nor a proof of origin."""
+"""Caller to worker: the number of a chunk, and (completion, reference, question) per task. The number detects
+mix-ups; it is neither secret nor a proof of origin."""
 ReadingTasks = tuple[int, list[tuple[bytes, str, str | None]]]
 """A chunk for a judging worker: an encoded `Read` replaces the completion."""
 
 
-# ---- worker to caller ----
-
-
 class Sandboxed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sandboxed"):
-    """The first frame of a worker: its sandbox is in place. `pid` is its process id in the caller's namespace, or 0."""
+    """Worker to caller, first: its sandbox is in place. `pid` is its process id in the caller's namespace, or 0."""
 
     layers: Annotated[list[Layer], Meta(max_length=32)]
     pid: Annotated[int, Meta(ge=0)]
 
 
 class StartFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="start_failed"):
-    """The only frame of a worker that could not set up its sandbox."""
+    """Worker to caller, first: it could not set up its sandbox, and exits."""
 
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Results of consecutive tasks of a chunk from position `first`; each is decoded by the type of its role."""
+    """Worker to caller: results of consecutive tasks from position `first`, each to be decoded by the role's type."""
 
     chunk: int
     first: int
@@ -174,9 +159,6 @@ class Read(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     reading: Annotated[bytes, Meta(max_length=MAX_READING_BYTES)]
     duration_s: Annotated[float, Meta(ge=0, le=1e6)]
-
-
-# ---- framing ----
 
 
 def encode_frame(payload: bytes) -> bytes:

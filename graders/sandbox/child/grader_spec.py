@@ -44,11 +44,7 @@ class GraderSpec(NamedTuple):
 
 
 def read_grader_spec(grader: Grader, *, trusted: bool) -> GraderSpec:
-    """Read and validate the attributes of a grader.
-
-    Args:
-        grader: the grader.
-        trusted: True for a grader of this package: its processes are kept by default.
+    """Read and validate the attributes of a grader. By default, processes of a trusted grader are kept.
 
     Raises:
         BadGrader: an attribute is invalid; the message contains its name.

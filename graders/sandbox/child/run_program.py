@@ -42,16 +42,7 @@ class _Output(io.BytesIO):
 
 
 def run_program(program: str, text: str, max_output_bytes: int) -> Run:
-    """Run a program with `text` as its standard input.
-
-    Args:
-        program: its source code.
-        text: its standard input.
-        max_output_bytes: limit on its standard output.
-
-    Returns:
-        How it ended, its output, and the exception that it raised, if any.
-    """
+    """Run the source code of a program with `text` as its standard input, and a limit on its standard output."""
     collected = _Output(max_output_bytes)
     output = io.TextIOWrapper(collected, "utf-8", "replace", write_through=True)
     source = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")

@@ -27,20 +27,7 @@ from graders.sandbox.child.late_imports import LateImportWatch, warm_up
 from graders.sandbox.diagnostics import describe, explain_os_error
 from graders.sandbox.isolation import lockdown
 from graders.sandbox.isolation.namespaces import EmptyRoot
-from graders.sandbox.protocol import (
-    Exited,
-    Kill,
-    Layer,
-    LoadFailed,
-    Preload,
-    Ready,
-    Sandboxed,
-    Setup,
-    Spawn,
-    SpawnFailed,
-    Started,
-    StartFailed,
-)
+from graders.sandbox.protocol import Exited, Kill, Layer, Preload, Ready, Setup, Spawn, SpawnFailed, Started
 
 REAP_INTERVAL_S = 0.002
 PARENT_CHECK_S = 1.0
@@ -95,7 +82,7 @@ def _check_memory_limit(setup: Setup, name: str) -> None:
 
 def _send_load_failed(control: socket.socket, error_type: type[GraderError], message: str) -> None:
     encodable = message[:MAX_MESSAGE_CHARS].encode("utf-8", "replace").decode()
-    control.send(msgspec.msgpack.encode(LoadFailed(error_type.__name__, encodable)))
+    control.send(msgspec.msgpack.encode(protocol.LoadFailed(error_type.__name__, encodable)))
 
 
 def _ready(setup: Setup, spec: GraderSpec, layers: list[Layer]) -> Ready:
@@ -207,11 +194,11 @@ class Spawner:
             step, chunk_type = worker.make_step(message.role, self._grader, self._spec, self._watch)
             self._watch.arm()
             layers = self._lock_down(message.token)
-            worker.send(RESULTS_FD, Sandboxed(layers, pid))
+            worker.send(RESULTS_FD, protocol.Sandboxed(layers, pid))
         except BaseException as error:  # noqa: BLE001  the worker's outer edge: it reports the reason and exits
             try:
                 reason = explain_os_error(error) if isinstance(error, OSError) else describe(error)
-                worker.send(results_fd, StartFailed(reason[: protocol.MAX_REASON_CHARS]))
+                worker.send(results_fd, protocol.StartFailed(reason[: protocol.MAX_REASON_CHARS]))
             finally:
                 os._exit(1)
         try:

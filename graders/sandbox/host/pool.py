@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Self
 
 from graders.errors import BadInput, GraderError, SandboxUnavailable
@@ -75,9 +74,7 @@ class GraderPool:
         self._ensure_started()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -121,11 +118,7 @@ class GraderPool:
         return future, None
 
     def _check_thread(self, future: "Future[list[Verdict]]") -> "Future[list[Verdict]]":
-        """Return the future, unless waiting for it in this thread would be a deadlock.
-
-        Raises:
-            GraderError: this is the thread that delivers the verdicts.
-        """
+        """Return the future; raise GraderError if this is the thread that must deliver its result."""
         scheduler = self._scheduler
         if scheduler is not None and scheduler.is_this_thread and not future.done():
             raise GraderError(
@@ -206,7 +199,7 @@ class GraderPool:
         return dict(self._ensure_started().counts)
 
     def _start(self, items: list[Item], deliver: Any, fail: Any) -> Job:
-        """Submit a job. Items that are too large are decided immediately."""
+        """Submit a job; items that are too large get their verdict here."""
         scheduler = self._ensure_started()
         name, decided = scheduler.ready.name, {}
         if self._shown is not None:

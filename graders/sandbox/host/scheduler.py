@@ -33,23 +33,18 @@ MAX_WAIT_LIMITS = 8
 
 @dataclass(eq=False)
 class Assignment:
-    """A chunk in the hands of a worker, and the deadline of its current task.
-
-    Args:
-        worker: the worker, BUSY or, once it is lost, EXITING.
-        chunk: its chunk.
-        due: when the current task must be done if the worker never waits for a processor; monotonic seconds.
-        deadline: `due` plus the time that the worker waited for a processor; infinite once the worker is lost.
-        waited_s: the total waiting time of the worker when the current task began.
-        is_violation: True if the worker violated the protocol.
-    """
+    """A chunk of a worker that is BUSY or was lost, and the deadline of its current task."""
 
     worker: Worker
     chunk: Chunk
     due: float
+    """When the current task must be done if the worker never waits for a processor, on the monotonic clock."""
     deadline: float
+    """The same, plus the time that the worker waited for a processor; infinite once the worker is lost."""
     waited_s: float
+    """The total waiting time of the worker when the current task began."""
     is_violation: bool = False
+    """True if the worker violated the protocol."""
 
     def begin_task(self, due: float) -> None:
         """Reset the deadline for the next task."""
@@ -234,12 +229,8 @@ class Scheduler:
             worker = self._supervisor.on_exit(message)
             assignment = self._assignments.pop(worker, None)
             if assignment is not None:
-                self._queue.settle_exit(
-                    assignment.chunk,
-                    worker.pipes.tasks_begun,
-                    message.exit_code,
-                    is_violation=assignment.is_violation,
-                )
+                chunk, num_begun = assignment.chunk, worker.pipes.tasks_begun
+                self._queue.settle_exit(chunk, num_begun, message.exit_code, is_violation=assignment.is_violation)
 
     def _replace_zygote(self) -> None:
         for assignment in self._assignments.values():  # first, so that no job is lost if no zygote can be started
@@ -294,10 +285,12 @@ class Scheduler:
             self._supervisor.kill(worker)
 
     def _check_deadlines(self) -> None:
-        if self._supervisor.is_stalled:
-            self._replace_zygote()
         now = time.monotonic()
-        for worker in self._supervisor.late_starters(now):
+        late = [worker for worker in self._supervisor.starting if now > worker.start_deadline]
+        if any(worker.state is WorkerState.SPAWNING for worker in late):  # the zygote hangs or is stopped
+            self._replace_zygote()
+            return
+        for worker in late:
             self._lose(worker)
         for assignment in [a for a in self._assignments.values() if now > a.deadline]:
             self._receive_from_worker(assignment.worker)  # results may have arrived while this thread did not run
@@ -333,6 +326,7 @@ class Scheduler:
 
     def _seconds_to_deadline(self) -> float | None:
         """Return the seconds until the next deadline, or None if there is none."""
-        deadlines = [*self._supervisor.start_deadlines, *(a.deadline for a in self._assignments.values())]
+        deadlines = [assignment.deadline for assignment in self._assignments.values()]
+        deadlines += [worker.start_deadline for worker in self._supervisor.starting]
         next_deadline = min(deadlines, default=math.inf)
         return None if next_deadline == math.inf else max(0.0, next_deadline - time.monotonic() + 1e-4)

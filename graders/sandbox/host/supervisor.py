@@ -18,26 +18,14 @@ import itertools
 import selectors
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from graders.errors import SandboxUnavailable
+from graders.sandbox import protocol
 from graders.sandbox.host.process_handles import WorkerPipes, ZygoteHandle
-from graders.sandbox.protocol import (
-    Exited,
-    Kill,
-    Layer,
-    Preload,
-    Role,
-    Sandboxed,
-    Setup,
-    Spawn,
-    SpawnFailed,
-    Started,
-    StartFailed,
-)
+from graders.sandbox.protocol import Layer, Role, Setup
 
 SPAWN_LIMIT_S = 10.0
 """Time from the spawn message to the fork, and again from the fork to the sandboxed worker."""
@@ -65,19 +53,14 @@ class WorkerState(enum.Enum):
 
 @dataclass(eq=False)
 class WorkerGroup:
-    """The workers of one role. Spares are started in advance, so that a lost worker is replaced immediately.
-
-    Args:
-        role: the stage in which its workers grade.
-        num_busy: workers that may be busy at once.
-        num_spares: workers kept in addition.
-        answers_per_worker: answers after which a worker is replaced.
-    """
+    """The workers of one role. Spares are started in advance, so that a lost worker is replaced immediately."""
 
     role: Role
     num_busy: int
+    """Workers that may be busy at once."""
     num_spares: int
     answers_per_worker: int
+    """Answers after which a worker is replaced."""
     workers: dict[WorkerState, dict[int, "Worker"]] = field(default_factory=lambda: {s: {} for s in WorkerState})
     """Workers by state and token, in the order in which they entered the state; EXITED ones are dropped."""
 
@@ -98,26 +81,15 @@ class WorkerGroup:
 
 @dataclass(eq=False)
 class Worker:
-    """The record of one worker.
-
-    Args:
-        token: the number by which the zygote knows it.
-        group: the group it belongs to.
-        start_deadline: when it must have left the state SPAWNING, then STARTING, in seconds of the monotonic clock.
-    """
+    """The record of one worker; `start_deadline`, on the monotonic clock, ends the states SPAWNING and STARTING."""
 
     token: int
     group: WorkerGroup
     start_deadline: float
     state: WorkerState = WorkerState.SPAWNING
     num_answers: int = 0
-    _pipes: WorkerPipes | None = None
-
-    @property
-    def pipes(self) -> WorkerPipes:
-        """Its pipes; they exist from the state STARTING on."""
-        assert self._pipes is not None
-        return self._pipes
+    pipes: WorkerPipes = field(init=False, repr=False)
+    """Set when it is STARTING."""
 
     @property
     def is_open(self) -> bool:
@@ -165,20 +137,9 @@ class Supervisor:
         return all(group.has_ready_worker for group in self._groups)
 
     @property
-    def is_stalled(self) -> bool:
-        """True if the zygote has not answered a spawn message in time, because it hangs or is stopped."""
-        now = time.monotonic()
-        return any(now > worker.start_deadline for worker in self._in_state(WorkerState.SPAWNING))
-
-    @property
-    def start_deadlines(self) -> Iterator[float]:
-        """The deadlines of all workers that are SPAWNING or STARTING."""
-        for state in (WorkerState.SPAWNING, WorkerState.STARTING):
-            yield from (worker.start_deadline for worker in self._in_state(state))
-
-    def late_starters(self, now: float) -> list[Worker]:
-        """Return the workers that have been STARTING for too long."""
-        return [worker for worker in self._in_state(WorkerState.STARTING) if now > worker.start_deadline]
+    def starting(self) -> list[Worker]:
+        """The workers that are SPAWNING or STARTING, which have a deadline for it."""
+        return [*self._in_state(WorkerState.SPAWNING), *self._in_state(WorkerState.STARTING)]
 
     def spawn_missing(self) -> None:
         """Spawn as many workers as each group is missing."""
@@ -187,18 +148,18 @@ class Supervisor:
                 worker = Worker(next(self._tokens), group, time.monotonic() + SPAWN_LIMIT_S)
                 self._workers[worker.token] = worker
                 self._set_state(worker, WorkerState.SPAWNING)
-                self._zygote.send(Spawn(worker.token, group.role))
+                self._zygote.send(protocol.Spawn(worker.token, group.role))
                 self._counts["forks"] += 1
 
-    def started(self, message: Started, fds: list[int]) -> None:
+    def started(self, message: protocol.Started, fds: list[int]) -> None:
         """Record a worker that was forked and is setting up its sandbox."""
         worker = self._workers[message.token]
-        worker._pipes = WorkerPipes(fds)
+        worker.pipes = WorkerPipes(fds)
         worker.start_deadline = time.monotonic() + SPAWN_LIMIT_S
         self._set_state(worker, WorkerState.STARTING)
         self.selector.register(worker.pipes.results_fd, selectors.EVENT_READ, worker)
 
-    def spawn_failed(self, message: SpawnFailed) -> None:
+    def spawn_failed(self, message: protocol.SpawnFailed) -> None:
         """Drop a worker that could not be forked.
 
         Raises:
@@ -214,8 +175,8 @@ class Supervisor:
             SandboxUnavailable: a required layer is not active, or too many starts have failed in a row.
             MsgspecError: the payload is not a valid message.
         """
-        message = msgspec.msgpack.decode(payload, type=Sandboxed | StartFailed)
-        if isinstance(message, StartFailed):
+        message = msgspec.msgpack.decode(payload, type=protocol.Sandboxed | protocol.StartFailed)
+        if isinstance(message, protocol.StartFailed):
             self.kill(worker, message.reason)
             return
         layers = [*self._zygote.ready.layers, *message.layers]
@@ -251,18 +212,14 @@ class Supervisor:
 
     def preload(self, module: str) -> None:
         """Import a module in the zygote, and replace all workers that were forked without it."""
-        self._zygote.send(Preload(module))
+        self._zygote.send(protocol.Preload(module))
         self._first_fresh_token = next(self._tokens)
         for worker in self._in_state(WorkerState.IDLE):
             self.kill(worker)
         self._counts["late_imports"] += 1
 
     def kill(self, worker: Worker, reason: str = UNKNOWN_REASON) -> None:
-        """Close a worker's pipes and have the zygote kill it. A worker that is STARTING counts as a failed start.
-
-        Args:
-            worker: a worker whose pipes are open.
-            reason: why it could not start, and the remedy.
+        """Close an open worker's pipes and tell the zygote to kill it; if it was STARTING, count a failed start.
 
         Raises:
             SandboxUnavailable: too many starts have failed in a row.
@@ -271,9 +228,9 @@ class Supervisor:
             self._count_failed_start("its workers to start", reason)
         self._close_pipes(worker)
         self._set_state(worker, WorkerState.EXITING)
-        self._zygote.send(Kill(worker.token))
+        self._zygote.send(protocol.Kill(worker.token))
 
-    def on_exit(self, message: Exited) -> Worker:
+    def on_exit(self, message: protocol.Exited) -> Worker:
         """Drop a worker that the zygote has reaped, and return it."""
         worker = self._workers[message.token]
         self._set_state(worker, WorkerState.EXITED)

@@ -1,5 +1,6 @@
 """Task queue: hands out chunks of items and delivers exactly one verdict per item, even if workers crash."""
 
+import itertools
 import random
 import re
 import signal
@@ -95,7 +96,7 @@ class TaskQueue:
         self._jobs: deque[Job] = deque()
         self._waiting: dict[Role, deque[Chunk]] = {"grade": deque(), "read": deque(), "judge": deque()}
         """Chunks that were interrupted, or passed on by readers."""
-        self._num_chunks = 0
+        self._numbers = itertools.count()
         self._outcomes_decoder = msgspec.msgpack.Decoder(Outcomes)
         self._verdict_decoder = msgspec.msgpack.Decoder(Verdict)
         self._read_decoder = msgspec.msgpack.Decoder(Read | Failure)
@@ -118,7 +119,7 @@ class TaskQueue:
         """Return a chunk for a worker, or None: interrupted chunks first, then one of each job by turns."""
         chunk = self._next_waiting(role) or (None if role == "judge" else self._next_of_jobs(role))
         if chunk is not None:
-            chunk.number, self._num_chunks = self._num_chunks, self._num_chunks + 1
+            chunk.number = next(self._numbers)
         return chunk
 
     def tasks_to_send(self, chunk: Chunk) -> list[tuple]:
@@ -185,12 +186,9 @@ class TaskQueue:
         return False
 
     def expire(self, chunk: Chunk, num_begun: int, *, is_starved: bool = False) -> None:
-        """Settle a chunk whose worker was killed at the deadline.
+        """Settle a chunk whose worker was killed at a deadline, after it reported to have begun `num_begun` tasks.
 
-        Args:
-            chunk: the worker's chunk.
-            num_begun: the number of tasks that the worker has begun, as it reported.
-            is_starved: True if the worker hardly ran: the verdict is then an error.
+        If it is starved, which means that it hardly ran, the verdict on the offending task is an error.
         """
         self._counts["kills"] += 1
         offending = self._requeue_all_but_offending(chunk, num_begun)
@@ -198,21 +196,15 @@ class TaskQueue:
             return
         if is_starved:
             self._decide(chunk, offending, Status.ERROR, "starved", "the machine was too busy to grade it")
-            return
-        detail = f"not done within {self._time_limit_s:g} s"
-        self._decide(chunk, offending, Status.OVER_BUDGET, "deadline", detail, self._time_limit_s)
+        else:
+            detail = f"not done within {self._time_limit_s:g} s"
+            self._decide(chunk, offending, Status.OVER_BUDGET, "deadline", detail, self._time_limit_s)
 
     def settle_exit(self, chunk: Chunk, num_begun: int, exit_code: int, *, is_violation: bool) -> None:
-        """Settle a chunk whose worker died.
+        """Settle a chunk whose worker died, or was killed for a violation of the protocol.
 
         The offending task is retried alone, because the worker may have been killed from outside. If its worker dies
-        again, the death decides its verdict.
-
-        Args:
-            chunk: the worker's chunk.
-            num_begun: the number of tasks that the worker has begun, as it reported.
-            exit_code: negative for a signal.
-            is_violation: True if the worker was killed because it violated the protocol.
+        again, the exit code or the violation decides its verdict.
         """
         self._counts["crashes"] += 1
         offending = self._requeue_all_but_offending(chunk, num_begun)
@@ -244,7 +236,7 @@ class TaskQueue:
     def _requeue_all_but_offending(self, chunk: Chunk, num_begun: int) -> int | None:
         """Queue the unanswered tasks again, except the one that the worker was doing; return its position if known.
 
-        A worker that reports more tasks than it has writes to its progress pipe: each task is then retried alone.
+        A worker that reports more tasks than it has forged its progress: each of its tasks is then retried alone.
         """
         unanswered, offending = self._unanswered(chunk), num_begun - 1
         if num_begun > chunk.num_tasks:

@@ -37,14 +37,7 @@ def limit_worker(setup: Setup) -> list[Layer]:
 
 
 def lock_worker(setup: Setup, token: int, root: namespaces.EmptyRoot, writable_fds: tuple[int, ...]) -> list[Layer]:
-    """Apply every layer.
-
-    Args:
-        setup: the limits.
-        token: selects the worker's user id.
-        root: the worker's root; it is the working directory if it is active.
-        writable_fds: the only descriptors to which the worker may write.
-    """
+    """Apply every layer. The working directory is the root if that is active; `token` selects the user id."""
     return [
         _change_root(root.layer),
         _drop_identity(token),
