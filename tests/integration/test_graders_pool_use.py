@@ -29,6 +29,8 @@ class Equal:
     def grade(self, completion, reference, *, question=None):
         if completion == "nap":
             time.sleep(0.05)
+        if completion == "long nap":
+            time.sleep(1.5)
         status = Status.CORRECT if completion == reference else Status.INCORRECT
         return Verdict(status, completion, self.name, "exact", "", 0.0)
 
@@ -77,7 +79,7 @@ def test_error_about_too_few_files_leaks_no_descriptor(plug_in: Path) -> None:
         from graders import GraderPool, SandboxUnavailable
         before = len(os.listdir("/proc/self/fd"))
         try:
-            GraderPool(sys.argv[1], num_workers=100).grade([("nap", "1")] * 4000)
+            GraderPool(sys.argv[1], num_workers=100).grade([("long nap", "1")] * 4000)
         except SandboxUnavailable as error:
             print(error)
         print("left:", len(os.listdir("/proc/self/fd")) - before)

@@ -65,7 +65,7 @@ def test_pool_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_other_system_errors_contain_the_file() -> None:
-    absent = FileNotFoundError(errno.ENOENT, "said by the system", "/no/such/file")
+    absent = FileNotFoundError(errno.ENOENT, "message of the system", "/no/such/file")
     assert (
         explain_os_error(absent) == "No such file or directory: /no/such/file; check that it exists and is accessible"
     )

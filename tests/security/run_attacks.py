@@ -99,17 +99,17 @@ def in_child(attacker, program: str, targets: dict) -> list[str]:
         for fd in range(3):
             os.dup2(null, fd)
         try:
-            said = attacker.run_program(program, targets)
+            outcome = attacker.run_program(program, targets)
         except BaseException as error:  # noqa: BLE001  an attack that raises any exception was stopped
-            said = f"stopped: {type(error).__name__}: {error}"[:200]
-        os.write(writer, said.encode("utf-8", "replace"))
+            outcome = f"stopped: {type(error).__name__}: {error}"[:200]
+        os.write(writer, outcome.encode("utf-8", "replace"))
         os._exit(0)
     os.close(writer)
-    said = os.read(reader, 4096).decode() if select.select([reader], [], [], 2 * LIMIT_S)[0] else "stopped: deadline"
+    outcome = os.read(reader, 4096).decode() if select.select([reader], [], [], 2 * LIMIT_S)[0] else "stopped: deadline"
     os.close(reader)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return ["correct" if said.startswith("hurt") else "incorrect", "claim", said]
+    return ["correct" if outcome.startswith("hurt") else "incorrect", "claim", outcome]
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_positive_control_most_attacks_succeed_without_a_sandbox() -> None:
     report = run("bare")
     succeeded = [name for name, (status, _, _) in report["outcomes"].items() if status == "correct"]
     assert len(succeeded) >= len(report["outcomes"]) // 2
-    broken = [name for name, (_, _, said) in report["outcomes"].items() if said.startswith(BROKEN_PROGRAM)]
+    broken = [name for name, (_, _, outcome) in report["outcomes"].items() if outcome.startswith(BROKEN_PROGRAM)]
     assert broken == []
     assert report["directory"] != DIRECTORY_UNTOUCHED
 

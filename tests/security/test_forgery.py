@@ -45,8 +45,8 @@ def frame(message, size=None):
     return struct.pack("<I", len(payload) if size is None else size) + payload
 def verdict(status="correct"):
     return dict(status=status, answer=None, grader="math", method="exact", detail="", duration_s=0.0)
-def reading(said, duration_s=0.0):
-    return ["read", said if isinstance(said, bytes) else msgspec.msgpack.encode(said), duration_s]
+def reading(value, duration_s=0.0):
+    return ["read", value if isinstance(value, bytes) else msgspec.msgpack.encode(value), duration_s]
 caller = sys._getframe()
 while caller.f_code.co_name != "_do_chunk":
     caller = caller.f_back

@@ -168,13 +168,13 @@ class Scheduler:
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
+        self._supervisor.close()  # first: a caller that sees the failure finds no process and no descriptor left
         with self._lock:
             self._failure = error
             os.close(self._wake_read)
             os.close(self._wake_write)
             jobs = {*self._submitted} | self._queue.unfinished()
         jobs |= {assignment.chunk.job for assignment in self._assignments.values()}
-        self._supervisor.close()
         self._started.set()
         for job in jobs:
             job.fail(error)

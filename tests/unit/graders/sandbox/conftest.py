@@ -18,9 +18,9 @@ class Mischief:
     answers_per_process = 0
 
     def grade(self, completion, reference, *, question=None):
-        deed = getattr(self, f"do_{completion}", None)
-        if deed is not None:
-            return deed()
+        action = getattr(self, f"do_{completion}", None)
+        if action is not None:
+            return action()
         status = Status.CORRECT if completion == reference else Status.INCORRECT
         return Verdict(status, completion, self.name, "exact", "", 0.0)
 

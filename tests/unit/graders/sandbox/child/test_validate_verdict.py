@@ -74,7 +74,7 @@ def endless():
     while True:
         pass
 
-DEEDS = {
+ACTIONS = {
     "status str": lambda: made(status="correct"),
     "status subclass": lambda: made(status=Text("correct")),
     "status another enum": lambda: made(status=Mine.CORRECT),
@@ -135,9 +135,9 @@ class Kept:
     answers_per_process = 0
 
     def grade(self, completion, reference, *, question=None):
-        deed = DEEDS.get(completion) or OVER.get(completion)
-        if deed is not None:
-            return deed()
+        action = ACTIONS.get(completion) or OVER.get(completion)
+        if action is not None:
+            return action()
         return made(status=Status.CORRECT if completion == reference else Status.INCORRECT)
 
 class Thrown(Kept):
@@ -156,7 +156,7 @@ class Halves(Kept):
 """
 SCOPE: dict = {}
 exec(PLUG_IN, SCOPE)
-DEEDS, OVER = list(SCOPE["DEEDS"]), list(SCOPE["OVER"])
+ACTIONS, OVER = list(SCOPE["ACTIONS"]), list(SCOPE["OVER"])
 KINDS = ["Kept", "Thrown", "Halves"]
 
 
@@ -175,27 +175,27 @@ def pool(plug_in: Path, request: pytest.FixtureRequest) -> Iterator[GraderPool]:
 
 def test_invalid_verdicts_are_errors_and_are_counted(pool: GraderPool) -> None:
     before = pool.counts
-    deeds = [*DEEDS, *OVER, "1", "2"]
-    verdicts = dict(zip(deeds, pool.grade([(deed, "1") for deed in deeds]), strict=True))
-    assert {deed: verdicts[deed].status for deed in DEEDS} == dict.fromkeys(DEEDS, Status.ERROR)
-    for deed in OVER:  # on a busy machine, a hang may get too little processor time to be over budget
-        assert verdicts[deed].status is Status.OVER_BUDGET or verdicts[deed].method == "starved", verdicts[deed]
-    assert [verdicts[said].status for said in ("1", "2")] == [Status.CORRECT, Status.INCORRECT]
-    for deed in DEEDS:
-        assert deed.split()[0] in verdicts[deed].detail, (deed, verdicts[deed])
-        assert len(verdicts[deed].detail) <= 500
+    actions = [*ACTIONS, *OVER, "1", "2"]
+    verdicts = dict(zip(actions, pool.grade([(action, "1") for action in actions]), strict=True))
+    assert {action: verdicts[action].status for action in ACTIONS} == dict.fromkeys(ACTIONS, Status.ERROR)
+    for action in OVER:  # on a busy machine, a hang may get too little processor time to be over budget
+        assert verdicts[action].status is Status.OVER_BUDGET or verdicts[action].method == "starved", verdicts[action]
+    assert [verdicts[text].status for text in ("1", "2")] == [Status.CORRECT, Status.INCORRECT]
+    for action in ACTIONS:
+        assert action.split()[0] in verdicts[action].detail, (action, verdicts[action])
+        assert len(verdicts[action].detail) <= 500
     given = Counter(verdict.status.value for verdict in verdicts.values())
     assert {status: pool.counts[status] - before.get(status, 0) for status in given} == given
 
 
 def test_trainers_get_no_reward_for_invalid_verdicts(pool: GraderPool) -> None:
-    deeds = ["status str", "Verdict None", "duration_s forced nan", "detail 10 MB", "1", "2"]
-    key = ["1"] * len(deeds)
-    assert to_trl(pool)(prompts=deeds, completions=deeds, solution=key) == [None, None, None, None, 1.0, 0.0]
-    for deed in deeds[:4]:
-        given = to_verl(pool)("source", deed, "1")
+    actions = ["status str", "Verdict None", "duration_s forced nan", "detail 10 MB", "1", "2"]
+    key = ["1"] * len(actions)
+    assert to_trl(pool)(prompts=actions, completions=actions, solution=key) == [None, None, None, None, 1.0, 0.0]
+    for action in actions[:4]:
+        given = to_verl(pool)("source", action, "1")
         assert (given["score"] != given["score"], given["acc"], given["grader_error"]) == (True, False, True)
-    given = to_openrlhf(pool)(deeds, [""] * len(deeds), key)
+    given = to_openrlhf(pool)(actions, [""] * len(actions), key)
     assert [float(reward) for reward in given["rewards"]][4:] == [1.0, 0.0]
     assert [float(flag) for flag in given["extra_logs"]["grader_error"]] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 
@@ -220,15 +220,15 @@ def test_error_names_the_invalid_field_and_the_expected_value() -> None:
     with pytest.raises(
         BadGrader, match=r"status is one of graders.Status, such as Status.INCORRECT, got str 'correct'"
     ):
-        validate_verdict(SCOPE["DEEDS"]["status str"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["status str"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose answer has at most 1048576 characters, got str of 50000000 characters"):
-        validate_verdict(SCOPE["DEEDS"]["answer 50 MB"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["answer 50 MB"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose detail can be encoded, without lone surrogates"):
-        validate_verdict(SCOPE["DEEDS"]["detail surrogate"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["detail surrogate"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose duration_s is a finite number >= 0, got float nan"):
-        validate_verdict(SCOPE["DEEDS"]["duration_s forced nan"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["duration_s forced nan"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose method is a str, got list"):
-        validate_verdict(SCOPE["DEEDS"]["method list"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["method list"](), "mine", 0.0)
 
 
 def test_any_exception_can_be_described() -> None:

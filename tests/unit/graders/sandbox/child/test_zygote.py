@@ -32,7 +32,7 @@ def test_failed_spawn_leaks_no_descriptor(spare: int) -> None:
             spawner._spawn(Spawn(7, "grade"))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        said = msgspec.msgpack.decode(ours.recv(1 << 16), type=SpawnFailed)
+        message = msgspec.msgpack.decode(ours.recv(1 << 16), type=SpawnFailed)
         assert descriptors() == before
-    assert said.token == 7
-    assert "raise the limit on open files" in said.reason
+    assert message.token == 7
+    assert "raise the limit on open files" in message.reason

@@ -32,11 +32,11 @@ def test_stream_yields_every_index_once(pool: GraderPool) -> None:
     assert [index for index, verdict in pairs if verdict.correct] == [5]
 
 
-@pytest.mark.parametrize("deed", ["power", "sum", "sleep"])
-def test_hang_is_over_budget_at_the_limit_and_affects_no_other_item(pool: GraderPool, deed: str) -> None:
+@pytest.mark.parametrize("action", ["power", "sum", "sleep"])
+def test_hang_is_over_budget_at_the_limit_and_affects_no_other_item(pool: GraderPool, action: str) -> None:
     delays = pool.counts.get("delays", 0)
     begin = time.perf_counter()
-    verdicts = pool.grade([("1", "1"), (deed, "1"), ("2", "1"), ("1", "1")])
+    verdicts = pool.grade([("1", "1"), (action, "1"), ("2", "1"), ("1", "1")])
     took_s = time.perf_counter() - begin
     # on a busy machine, the deadline is extended by the time spent waiting for a processor
     assert took_s < LIMIT_S + 0.25 + (9 * LIMIT_S if pool.counts.get("delays", 0) > delays else 0)
@@ -46,16 +46,17 @@ def test_hang_is_over_budget_at_the_limit_and_affects_no_other_item(pool: Grader
 
 
 @pytest.mark.parametrize(
-    ("deed", "method"), [("memory", "memory"), ("recursion", "recursion"), ("digits", "digits"), ("numeral", "digits")]
+    ("action", "method"),
+    [("memory", "memory"), ("recursion", "recursion"), ("digits", "digits"), ("numeral", "digits")],
 )
-def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, deed: str, method: str) -> None:
-    verdicts = pool.grade([(deed, "1"), ("1", "1")])
+def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, action: str, method: str) -> None:
+    verdicts = pool.grade([(action, "1"), ("1", "1")])
     assert (verdicts[0].status, verdicts[0].method) == (Status.OVER_BUDGET, method)
     assert verdicts[1].correct
 
 
 @pytest.mark.parametrize(
-    ("deed", "method", "detail"),
+    ("action", "method", "detail"),
     [
         ("raise", "exception", "ValueError: planted"),
         ("raise_exit", "exception", "SystemExit: 0"),
@@ -65,8 +66,8 @@ def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, deed
         ("exit", "crash", "exit code 0"),
     ],
 )
-def test_failure_of_the_grader_is_an_error(pool: GraderPool, deed: str, method: str, detail: str) -> None:
-    verdicts = pool.grade([("1", "1"), (deed, deed), ("1", "1")])
+def test_failure_of_the_grader_is_an_error(pool: GraderPool, action: str, method: str, detail: str) -> None:
+    verdicts = pool.grade([("1", "1"), (action, action), ("1", "1")])
     assert (verdicts[1].status, verdicts[1].method) == (Status.ERROR, method)
     assert detail in verdicts[1].detail
     assert verdicts[0].correct
