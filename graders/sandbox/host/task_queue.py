@@ -17,7 +17,7 @@ from graders.verdict import Status, Verdict
 MAX_CHUNK_ITEMS = 64
 MAX_CHUNK_CHARS = 1 << 20
 MAX_ATTEMPTS = 3
-"""Times a task may be lost with its worker, for an unknown reason, before its verdict is an error."""
+"""Attempts after which a task is an error if each was lost with its worker for an unknown reason."""
 MAX_DURATION_S = 1e6
 MAX_LATE_IMPORTS = 64
 """Limit on preloaded modules: each one replaces all workers, and a hostile worker can make up names."""
