@@ -1,4 +1,4 @@
-"""Pools as real callers use and misuse them: many workers, callbacks, cancellation, forks at bad moments, few files."""
+"""Use and misuse of pools: many workers, callbacks, cancellation, forks at bad moments, few open files."""
 
 import asyncio
 import os
@@ -29,10 +29,12 @@ class Equal:
     def grade(self, completion, reference, *, question=None):
         if completion == "nap":
             time.sleep(0.05)
+        if completion == "long nap":
+            time.sleep(1.5)
         status = Status.CORRECT if completion == reference else Status.INCORRECT
         return Verdict(status, completion, self.name, "exact", "", 0.0)
 
-class Stranger(Equal):
+class ThirdParty(Equal):
     answers_per_process = 8
 """
 
@@ -43,8 +45,8 @@ def plug_in(tmp_path: Path) -> Path:
     return tmp_path / "equal.py"
 
 
-def calls_back(pool: GraderPool, callback: Callable[[], object]) -> list[object]:
-    """Run something in a callback of a future, and give what came of it."""
+def run_in_callback(pool: GraderPool, callback: Callable[[], object]) -> list[object]:
+    """Run a function in a callback of a future, and return its result or error."""
     outcome: list[object] = []
     done = threading.Event()
 
@@ -60,31 +62,31 @@ def calls_back(pool: GraderPool, callback: Callable[[], object]) -> list[object]
     return outcome
 
 
-def test_more_workers_than_a_socket_holds_messages(plug_in: Path) -> None:
-    with GraderPool(f"{plug_in}:Stranger", num_workers=150) as pool:
+def test_more_workers_than_a_socket_buffers_messages(plug_in: Path) -> None:
+    with GraderPool(f"{plug_in}:ThirdParty", num_workers=150) as pool:
         assert all(verdict.correct for verdict in pool.grade([("1", "1")] * 400))
 
 
 @pytest.mark.parametrize("num_workers", [0, 257])
-def test_a_number_of_workers_that_no_pool_has_is_refused(plug_in: Path, num_workers: int) -> None:
+def test_invalid_number_of_workers_is_rejected(plug_in: Path, num_workers: int) -> None:
     with pytest.raises(GraderError, match="expected num_workers from 1 to 256"):
         GraderPool(f"{plug_in}:Equal", num_workers=num_workers)
 
 
-def test_too_few_files_are_named_and_leave_nothing_behind(plug_in: Path) -> None:
+def test_error_about_too_few_files_leaks_no_descriptor(plug_in: Path) -> None:
     program = """
         import os, sys
         from graders import GraderPool, SandboxUnavailable
         before = len(os.listdir("/proc/self/fd"))
         try:
-            GraderPool(sys.argv[1], num_workers=100).grade([("nap", "1")] * 4000)
+            GraderPool(sys.argv[1], num_workers=100).grade([("long nap", "1")] * 4000)
         except SandboxUnavailable as error:
             print(error)
         print("left:", len(os.listdir("/proc/self/fd")) - before)
     """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), f"{plug_in}:Stranger"],
+        [sys.executable, "-c", textwrap.dedent(program), f"{plug_in}:ThirdParty"],
         capture_output=True, text=True, timeout=60, check=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard)),
     )  # fmt: skip
@@ -92,19 +94,19 @@ def test_too_few_files_are_named_and_leave_nothing_behind(plug_in: Path) -> None
     assert done.stdout.endswith("left: 0\n")
 
 
-def test_a_callback_may_submit_and_close_but_not_wait_for_its_own_pool(plug_in: Path) -> None:
+def test_callback_may_submit_and_close_but_not_wait_for_its_pool(plug_in: Path) -> None:
     with GraderPool(f"{plug_in}:Equal") as pool:
-        (chained,) = calls_back(pool, lambda: pool.submit([("1", "1")]))
+        (chained,) = run_in_callback(pool, lambda: pool.submit([("1", "1")]))
         assert isinstance(chained, Future)
         assert chained.result(10)[0].correct
         for wait in (lambda: pool.grade([("1", "1")]), lambda: list(pool.stream([("1", "1")]))):
-            (refused,) = calls_back(pool, wait)
+            (refused,) = run_in_callback(pool, wait)
             assert "expected grade or stream outside a callback" in str(refused)
-        assert calls_back(pool, pool.close) == [None]
+        assert run_in_callback(pool, pool.close) == [None]
         assert pool.grade([("1", "1")])[0].correct
 
 
-def test_cancelled_grading_is_dropped(plug_in: Path) -> None:
+def test_cancelled_grading_stops(plug_in: Path) -> None:
     async def give_up(pool: GraderPool) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(pool.grade_async([("nap", "1")] * 2000), 0.2)
@@ -116,7 +118,7 @@ def test_cancelled_grading_is_dropped(plug_in: Path) -> None:
         assert time.monotonic() - begin < 20  # one chunk of 64 naps, not 2000
 
 
-def test_threads_and_event_loops_at_once(plug_in: Path) -> None:
+def test_threads_and_event_loops_share_a_pool(plug_in: Path) -> None:
     right = [str(k % 5) == "3" for k in range(500)]
     items = [(str(k % 5), "3") for k in range(500)]
     found: list[list[bool]] = []
@@ -136,11 +138,11 @@ def test_threads_and_event_loops_at_once(plug_in: Path) -> None:
     assert found == [right] * 18
 
 
-def test_a_zygote_that_hangs_is_replaced(plug_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "BIRTH_LIMIT_S", 0.5)
-    with GraderPool(f"{plug_in}:Stranger") as pool:
+def test_hanging_zygote_is_replaced(plug_in: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "SPAWN_LIMIT_S", 0.5)
+    with GraderPool(f"{plug_in}:ThirdParty") as pool:
         assert pool.grade([("1", "1")])[0].correct
-        outer = pool._running()._roster._zygote.pid
+        outer = pool._ensure_started()._supervisor._zygote.pid
         inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
         for pid in (*inner, outer):
             os.kill(int(pid), signal.SIGSTOP)
@@ -148,14 +150,14 @@ def test_a_zygote_that_hangs_is_replaced(plug_in: Path, monkeypatch: pytest.Monk
         assert pool.counts["zygote_restarts"] == 1
 
 
-def test_closing_while_many_wait_ends_every_wait(plug_in: Path) -> None:
+def test_closing_fails_every_pending_future(plug_in: Path) -> None:
     pool = GraderPool(f"{plug_in}:Equal")
     futures = [pool.submit([("nap", "1")] * 200) for _ in range(20)]
     pool.close()
     assert all(isinstance(future.exception(10), GraderError) for future in futures)
 
 
-def test_a_fork_while_another_thread_holds_the_lock_of_a_pool(plug_in: Path) -> None:
+def test_fork_while_another_thread_holds_the_lock_of_a_pool(plug_in: Path) -> None:
     program = """
         import os, signal, sys
         from graders import GraderPool
@@ -174,13 +176,15 @@ def test_a_fork_while_another_thread_holds_the_lock_of_a_pool(plug_in: Path) -> 
 
 
 @pytest.mark.parametrize("ending", ["pass", "raise SystemExit(0)", "os._exit(0)"])
-def test_an_interpreter_that_ends_with_work_in_flight_is_silent_and_leaves_nobody(plug_in: Path, ending: str) -> None:
+def test_interpreter_that_exits_with_unfinished_work_is_silent_and_leaves_no_process(
+    plug_in: Path, ending: str
+) -> None:
     program = f"""
         import os, sys
         from graders import GraderPool
         pool = GraderPool(sys.argv[1])
         future = pool.submit([("nap", "1")] * 2000)
-        print(pool._running()._roster._zygote.pid, flush=True)
+        print(pool._ensure_started()._supervisor._zygote.pid, flush=True)
         {ending}
     """
     command = [sys.executable, "-W", "always", "-c", textwrap.dedent(program), f"{plug_in}:Equal"]
@@ -192,14 +196,14 @@ def test_an_interpreter_that_ends_with_work_in_flight_is_silent_and_leaves_nobod
     assert not Path(f"/proc/{done.stdout.strip()}").exists()
 
 
-def test_ten_thousand_answers_leave_no_descriptor_and_no_zombie(plug_in: Path) -> None:
-    with GraderPool(f"{plug_in}:Stranger") as pool:
+def test_ten_thousand_answers_leak_no_descriptor_and_no_zombie(plug_in: Path) -> None:
+    with GraderPool(f"{plug_in}:ThirdParty") as pool:
         pool.grade([("1", "1")] * 100)
         before = len(os.listdir("/proc/self/fd"))
         assert all(verdict.correct for verdict in pool.grade([("1", "1")] * 10_000))
         time.sleep(0.3)
         zombies = [p for p in Path("/proc").glob("[0-9]*/stat") if is_zombie_python(p)]
-        assert len(os.listdir("/proc/self/fd")) <= before + 16  # four of each worker, busy or spare
+        assert len(os.listdir("/proc/self/fd")) <= before + 16  # four per worker, busy or spare
         assert zombies == []
         assert pool.counts["forks"] >= 1250
 

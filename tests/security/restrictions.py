@@ -1,7 +1,7 @@
-"""Emulates poorer surroundings than this machine's: kernels without a feature, and Docker's default profile.
+"""Emulated restrictions: kernels without a feature, and Docker's default profile.
 
-A filter of system calls is put on the calling process before the sandbox starts; it is inherited by all it starts.
-The Docker profile is an approximation: its deny rules that matter here, and the capabilities it drops.
+A system call filter is installed in the calling process before the sandbox starts, and its children inherit it.
+The Docker profile is approximated by its relevant deny rules and the capabilities that it drops.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _X86_64 = {
 
 
 def deny(kinds: list[str]) -> None:
-    """Refuse what each kind of surrounding refuses, from now on and in every process started from here."""
+    """Apply each kind of restriction to this process and the processes that it starts."""
     refused = {number: code for kind in kinds for number, code in _X86_64[kind].items()}
     if "docker" in kinds:
         _drop_capabilities_but(_DOCKER_CAPABILITIES)
@@ -47,7 +47,7 @@ def _drop_capabilities_but(kept: int) -> None:
                 break
     words = [kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, 0, 0, 0]
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    with contextlib.suppress(OSError):  # an ordinary user holds none to begin with
+    with contextlib.suppress(OSError):  # an ordinary user has none
         syscalls.call(syscalls.NUMBERS["x86_64"]["capset"], header, (ctypes.c_uint32 * 6)(*words))
 
 
@@ -61,6 +61,6 @@ def _install(refused: dict[int, int], *, deny_namespaces: bool) -> None:
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    # the old interface: seccomp() itself may be one of the refused calls, but only from now on
+    # the older interface, because the filter may deny seccomp() itself
     header = struct.pack("HxxxxxxP", len(code), ctypes.addressof(buffer))
     syscalls.call(157, 22, 2, header, 0, 0)  # prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER)

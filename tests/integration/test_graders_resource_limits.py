@@ -1,4 +1,4 @@
-"""On a machine that is out of something, the pool works on, or says what it lacks and what to do about it."""
+"""Resource limits: with few files or processes, a pool works, or its error names the resource and the remedy."""
 
 import errno
 import subprocess
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool
-from graders.sandbox.diagnostics import shortage
+from graders.sandbox.diagnostics import explain_os_error
 
 SECURITY = Path(__file__).parents[1] / "security"
 PROGRAM = """
     import resource, sys
     sys.path.insert(0, sys.argv[1])
     from graders import GraderError, GraderPool
-    from surroundings import deny
+    from restrictions import deny
     files, denied = int(sys.argv[2]), sys.argv[3:]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
     if denied:
@@ -37,26 +37,26 @@ def outcome(files: int, *denied: str) -> str:
 
 
 @pytest.mark.parametrize("files", [6, 8, 9, 10, 12, 16, 24])
-def test_too_few_files_are_named_with_the_remedy(files: int) -> None:
-    said = outcome(files)
-    assert said.startswith("SandboxUnavailable: ")
-    assert "ulimit -n" in said
-    assert "use fewer workers" in said
+def test_error_about_too_few_files_contains_the_remedy(files: int) -> None:
+    message = outcome(files)
+    assert message.startswith("SandboxUnavailable: ")
+    assert "ulimit -n" in message
+    assert "use fewer workers" in message
 
 
 @pytest.mark.parametrize("files", [40, 64, 100])
-def test_few_files_are_enough(files: int) -> None:
+def test_pool_works_with_few_files(files: int) -> None:
     assert outcome(files) == "['correct', 'incorrect']"
 
 
 @pytest.mark.parametrize("denied", [["processes"], ["processes", "namespaces"]])
-def test_too_few_processes_are_named_with_the_remedy(denied: list[str]) -> None:
-    said = outcome(1024, *denied)
-    assert said.startswith("SandboxUnavailable: ")
-    assert "use fewer workers, or raise the limit on processes (ulimit -u)" in said
+def test_error_about_too_few_processes_contains_the_remedy(denied: list[str]) -> None:
+    message = outcome(1024, *denied)
+    assert message.startswith("SandboxUnavailable: ")
+    assert "use fewer workers, or raise the limit on processes (ulimit -u)" in message
 
 
-def test_no_directory_is_needed_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pool_needs_no_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
     monkeypatch.chdir(tmp_path)
     with GraderPool("exact") as pool:
@@ -64,7 +64,9 @@ def test_no_directory_is_needed_for_temporary_files(monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_troubles_name_the_file() -> None:
-    absent = FileNotFoundError(errno.ENOENT, "said by the system", "/no/such/file")
-    assert shortage(absent) == "No such file or directory: /no/such/file; check that it is there and may be used"
-    assert shortage(OSError("odd")) == "odd; run graders doctor"
+def test_other_system_errors_contain_the_file() -> None:
+    absent = FileNotFoundError(errno.ENOENT, "message of the system", "/no/such/file")
+    assert (
+        explain_os_error(absent) == "No such file or directory: /no/such/file; check that it exists and is accessible"
+    )
+    assert explain_os_error(OSError("odd")) == "odd; run graders doctor"
