@@ -136,7 +136,10 @@ def write_regressions(folder: Path) -> None:
             )
             for problem, right in zip(problems, solved, strict=True)
         ]  # fmt: skip
-        store.write_artefact(folder / "evaluations" / f"{step:06d}" / "greedy" / "scored", store.SCORED, scored, "made")
+        at = folder / "evaluations" / f"{step:06d}" / "greedy"
+        store.write_artefact(at / "rollouts", store.ROLLOUTS, [item.rollout for item in scored], "made")
+        scores = [item.score for item in scored]
+        store.write_artefact(at / "scored", store.SCORED, scores, "made", source=at / "rollouts")
 
 
 def view(index: int, source: random.Random, completion: list[str] | None = None) -> RolloutView:

@@ -1,25 +1,22 @@
-"""The command `graders grade`: millions of rows, in batches, with a progress bar, and going on where it was killed.
+"""Command `graders grade`: grades a file of any size in batches, with a progress bar, and resumes after a kill.
 
-Verdicts go to `.NAME.partial` beside the output, one a line in input order, and are renamed when the last is there. Its
-first line says which input and grader they belong to; a run that finds it there with the same claim goes on after the
-last whole line.
+Verdicts go to the resumable log `.NAME.partial` in the folder of the output, one per line in input order; the log is
+renamed when the last verdict is there. A log of another input, grader or limit is discarded.
 """
 
 import argparse
 import hashlib
-import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from graders.errors import BadInput
-from graders.sandbox.host.pool import GraderPool
+from graders.resumable_log import ResumableLog
 from graders.verdict import Status
 
 BATCH_ROWS = 4096
@@ -35,36 +32,23 @@ class Row(msgspec.Struct, frozen=True):
     question: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the verdicts of a partial file belong to: they are only gone on with where all of it is the same."""
-
-    input_sha256: str
-    grader: str
-    time_limit_s: float
-    memory_limit_bytes: int
-
-
-class _Standing(msgspec.Struct, frozen=True):
+class _StatusOnly(msgspec.Struct, frozen=True):
     status: Status
 
 
 def grade(options: argparse.Namespace) -> int:
-    """Grade a file; 1 where an answer could not be graded."""
-    from graders.cli.entry_point import FOUND_FAILURE, OK, pool_of
+    """Grade a file; return 1 if an answer could not be graded."""
+    from graders.cli.entry_point import FOUND_FAILURE, OK
 
-    total = sum(1 for _ in rows_of(options.file))  # a line that is no row is refused before any work is done
-    if options.out is None:
-        with pool_of(options) as pool:
-            counts = _graded(pool, options.file, total, Counter(), sys.stdout.buffer)
-    else:
-        counts = _resumable(options, total)
-    told = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
-    print(told or f"{options.file}: no rows", file=sys.stderr)
+    total = sum(1 for _ in rows_of(options.file))  # reject a bad line before any work is done
+    counts = _grade_to_file(options, total) if options.out else _grade_rows(options, total, Counter(), _write_to_stdout)
+    summary = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
+    print(summary or f"{options.file}: no rows", file=sys.stderr)
     return FOUND_FAILURE if counts[Status.ERROR] else OK
 
 
 def rows_of(path: Path) -> Iterator[Row]:
-    """Give the rows of a file one by one.
+    """Yield the rows of a file.
 
     Raises:
         BadInput: the file cannot be read, or a line is not a row; names the line.
@@ -75,85 +59,58 @@ def rows_of(path: Path) -> Iterator[Row]:
 
 
 def partial_path(out: Path) -> Path:
-    """Where the verdicts of a run that is not done are."""
+    """Return the log of an unfinished run."""
     return out.with_name(f".{out.name}.partial")
 
 
-def _resumable(options: argparse.Namespace, total: int) -> Counter[Status]:
-    from graders.cli.entry_point import pool_of
-
-    partial = partial_path(options.out)
+def _grade_to_file(options: argparse.Namespace, total: int) -> Counter[Status]:
+    key = [_sha256(options.file), options.grader, options.time_limit, options.memory_limit]
     try:
-        claim = Claim(_sha256(options.file), options.grader, options.time_limit, options.memory_limit)
-        done = _take_up(partial, claim)
-        if sum(done.values()):
-            print(f"going on after {sum(done.values())} of {total} rows", file=sys.stderr)
-        with pool_of(options) as pool, partial.open("ab") as file:
-            counts = _graded(pool, options.file, total, done, file)
-        _publish(partial, options.out)
+        with ResumableLog(partial_path(options.out), msgspec.json.encode(key).decode(), restart=True) as log:
+            done = _count_verdicts(log)
+            if done.total():
+                print(f"resuming after {done.total()} of {total} rows", file=sys.stderr)
+            counts = _grade_rows(options, total, done, log.append)
+            log.publish(options.out)
     except OSError as error:
         raise BadInput(f"{options.out}: expected a writable place, got {error.strerror}") from error
     return counts
 
 
-def _graded(pool: GraderPool, path: Path, total: int, done: Counter[Status], file: IO[bytes]) -> Counter[Status]:
-    """Grade the rows after those that are done, append their verdicts to `file`, and give all the counts."""
-    counts = Counter(done)
-    rows = islice(rows_of(path), sum(done.values()), None)
-    bar = ProgressBar(total, sum(done.values()))
-    while batch := list(islice(rows, BATCH_ROWS)):
-        verdicts = pool.grade([(row.completion, row.reference, row.question) for row in batch])
-        file.write(b"".join(msgspec.json.encode(verdict) + b"\n" for verdict in verdicts))
-        file.flush()
-        counts.update(verdict.status for verdict in verdicts)
-        bar.show(sum(counts.values()))
+def _count_verdicts(log: ResumableLog) -> Counter[Status]:
+    """Count the verdicts in a log by status, and cut it before the first damaged line."""
+    counts: Counter[Status] = Counter()
+    decoder = msgspec.json.Decoder(_StatusOnly)
+    for line in log.lines():
+        try:
+            counts[decoder.decode(line).status] += 1
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            break
+    log.keep(counts.total())
+    return counts
+
+
+def _grade_rows(
+    options: argparse.Namespace, total: int, done: Counter[Status], write: Callable[[Iterable[bytes]], None]
+) -> Counter[Status]:
+    """Grade the rows that come after those already done, write their verdicts, and return the counts of all."""
+    from graders.cli.entry_point import pool_of
+
+    counts, rows = Counter(done), islice(rows_of(options.file), done.total(), None)
+    bar = ProgressBar(total, done.total())
+    with pool_of(options) as pool:
+        while batch := list(islice(rows, BATCH_ROWS)):
+            verdicts = pool.grade([(row.completion, row.reference, row.question) for row in batch])
+            write([msgspec.json.encode(verdict) for verdict in verdicts])
+            counts.update(verdict.status for verdict in verdicts)
+            bar.show(counts.total())
     bar.close()
     return counts
 
 
-def _take_up(partial: Path, claim: Claim) -> Counter[Status]:
-    """The counts of what a partial file holds, which is cut after its last whole line; begun anew for another claim."""
-    counts: Counter[Status] = Counter()
-    end = 0
-    if partial.exists():
-        decoder = msgspec.json.Decoder(_Standing)
-        with partial.open("rb") as file:
-            if _claimed(file.readline()) == claim:
-                end = file.tell()
-                for line in file:
-                    try:
-                        counts[decoder.decode(line).status] += 1 if line.endswith(b"\n") else 0
-                    except (msgspec.MsgspecError, UnicodeDecodeError):
-                        break
-                    end += len(line) if line.endswith(b"\n") else 0
-    with partial.open("r+b" if end else "wb") as file:
-        file.truncate(end)
-        if not end:
-            file.write(msgspec.json.encode(claim) + b"\n")
-    return counts
-
-
-def _claimed(line: bytes) -> Claim | None:
-    try:
-        return msgspec.json.decode(line, type=Claim)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-def _publish(partial: Path, out: Path) -> None:
-    """Put the verdicts without the claim at `out`, whole or not at all."""
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with partial.open("rb") as source, aside.open("wb") as target:
-            source.readline()
-            while block := source.read(1 << 20):
-                target.write(block)
-            target.flush()
-            os.fsync(target.fileno())
-        aside.replace(out)
-        partial.unlink()
-    finally:
-        aside.unlink(missing_ok=True)
+def _write_to_stdout(lines: Iterable[bytes]) -> None:
+    sys.stdout.buffer.writelines(line + b"\n" for line in lines)
+    sys.stdout.buffer.flush()
 
 
 def _sha256(path: Path) -> str:
@@ -162,11 +119,11 @@ def _sha256(path: Path) -> str:
 
 
 class ProgressBar:
-    """One line on stderr that is drawn again as rows are done; nothing where stderr is no terminal.
+    """One line on stderr that is redrawn as rows are done; silent if stderr is not a terminal.
 
     Args:
-        total: rows in all.
-        done: rows that were done before.
+        total: number of rows.
+        done: number of rows done before.
     """
 
     def __init__(self, total: int, done: int) -> None:
@@ -176,7 +133,7 @@ class ProgressBar:
         self._visible = sys.stderr.isatty()
 
     def show(self, done: int) -> None:
-        """Draw the bar for so many rows, at most twice a second."""
+        """Draw the bar at `done` rows, at most every `BAR_EVERY_S` seconds."""
         now = time.monotonic()
         if self._visible and (now - self._drawn >= BAR_EVERY_S or done == self.total):
             self._drawn = now
@@ -190,7 +147,7 @@ class ProgressBar:
 
 
 def bar_text(done: int, total: int, rows_per_s: float) -> str:
-    """The bar as text: `[#####.....] 50 % 500/1000 rows, 100/s, 5 s left`."""
+    """Return the bar as text: `[#####.....] 50 % 500/1000 rows, 100/s, 5 s left`."""
     share = done / total if total else 1.0
     filled = round(BAR_CHARS * share)
     left = f", {(total - done) / rows_per_s:.0f} s left" if rows_per_s > 0 and done < total else ""

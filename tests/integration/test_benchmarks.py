@@ -20,18 +20,17 @@ from mathppo.cli import main
 from mathppo.config import ModelSettings
 from mathppo.errors import BadArtefact, BadInput, StageFailed
 from mathppo.evaluate.benchmarks import Benchmark, find_card, load_benchmark
+from mathppo.evaluate.outcomes import answer_classes
 from mathppo.evaluate.samples import SAMPLES
 from mathppo.generator.base import Request, Sampling
 from mathppo.learner.backend import models
-from mathppo.pipeline.stages import sample_log
-from mathppo.pipeline.stages.benchmark import Prompting, evaluate_benchmark
-from mathppo.pipeline.stages.grade_samples import answer_classes
+from mathppo.pipeline import benchmark_folder
+from mathppo.pipeline.benchmark_folder import read_results
+from mathppo.pipeline.stages.evaluate import Policy, Prompting, evaluate_benchmark
 from mathppo.pipeline.stages.rescore import rescore
-from mathppo.pipeline.stages.result_files import read_results
-from mathppo.pipeline.stages.sample_log import Policy
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.records import FinishReason, Problem, Rollout
-from mathppo.storage.append_log import read_log
+from mathppo.storage.store import read_log
 
 CONFIG = tiny_config(("generator.max_new_tokens", "8"))
 PLAIN = Prompting("plain")
@@ -141,7 +140,7 @@ def test_more_samples_than_memory_holds_are_refused_before_any_is_asked_for(
 def test_what_a_failure_leaves_behind_is_completed_to_the_same_result(
     tmp_path: Path, pool: GraderPool, bench: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample_log, "SAMPLED_AT_ONCE", 10)
+    monkeypatch.setattr(benchmark_folder, "SAMPLED_AT_ONCE", 10)
     whole = evaluate_benchmark(policy(Engine()), pool, bench, 4, PLAIN, CONFIG, tmp_path / "whole")
     out, engine = tmp_path / "torn", Engine(fails_after=27)
     with pytest.raises(KeyboardInterrupt):
@@ -298,7 +297,7 @@ def test_a_served_model_is_evaluated_and_a_kill_changes_no_byte(tmp_path: Path) 
             time.sleep(0.002)
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-        assert len(list(read_log(torn / "samples.jsonl", SAMPLES))) == sample_log.SAMPLED_AT_ONCE
+        assert len(list(read_log(torn / "samples.jsonl", SAMPLES))) == benchmark_folder.SAMPLED_AT_ONCE
         fake.pause_s = 0
         assert main([*arguments, f"--out={torn}"]) == 0
     for pattern in ("samples.jsonl", "table.md", "results/*/*.json"):

@@ -21,9 +21,9 @@ from mathppo.evaluate.accuracy import Mode
 from mathppo.learner.backend import checkpoint, models
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
+from mathppo.pipeline.benchmark_folder import read_results
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import read_evaluations
-from mathppo.pipeline.stages.result_files import read_results
 from mathppo.progress import SILENT
 from mathppo.storage import store
 
@@ -99,7 +99,7 @@ def test_the_evaluations_of_a_run_can_be_compared(finished: RunDirectory, capsys
 
 
 def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(finished: RunDirectory) -> None:
-    scored = store.read_artefact(finished.iteration(3) / "scored", store.SCORED)
+    scored = store.read_scored(finished.iteration(3) / "scored")
     sampled = store.read_artefact(finished.iteration(3) / "rollouts", store.ROLLOUTS)
     assert {item.rollout.policy_step for item in scored} == {2}
     key = lambda r: (r.problem_id, r.sample_index)  # noqa: E731
@@ -143,7 +143,7 @@ def test_other_settings_are_refused_by_name_and_touch_nothing(finished: RunDirec
 
 def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(BadSetting, match="expected an empty or missing folder, or a run to go on with"):
+    with pytest.raises(BadSetting, match="expected an empty or missing folder, or a run to resume"):
         train(tiny_config(), tmp_path, SILENT)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 

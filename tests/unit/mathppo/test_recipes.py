@@ -32,5 +32,5 @@ def test_an_unknown_recipe_is_answered_with_the_known_ones() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 @pytest.mark.parametrize("name", ["qwen_0.5b_gsm8k", "qwen_1.5b_math"])
 def test_a_recipe_for_a_gpu_says_so_at_once_where_there_is_none(name: str) -> None:
-    with pytest.raises(BadSetting, match=r"learner\.device: expected .* where torch finds no GPU, got \"cuda\""):
+    with pytest.raises(BadSetting, match=r"learner\.device: expected .* if torch finds no GPU, got \"cuda\""):
         check_start(load_config(recipe_path(name)))

@@ -73,7 +73,7 @@ def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, settings: di
 
 def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadSetting, match=r'learner\.device: expected "auto" or "cpu" where torch finds no GPU'):
+    with pytest.raises(BadSetting, match=r'learner\.device: expected "auto" or "cpu" if torch finds no GPU'):
         check(learner__device="cuda")
 
 

@@ -4,7 +4,7 @@ import pytest
 from tiny_runs import tiny_config
 
 from mathppo.errors import BadInput
-from mathppo.pipeline.stages.sample_and_grade import MAX_REQUESTS, check_size, choose_problems, make_requests
+from mathppo.pipeline.stages.generate import MAX_REQUESTS, check_size, choose_problems, make_requests
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.records import Problem
 
@@ -19,6 +19,6 @@ def test_as_many_as_fit_are_let_through() -> None:
 
 def test_a_billion_samples_or_prompts_are_refused_at_once() -> None:
     with pytest.raises(BadInput, match=r"got 3 problems x 1,000,000,000 = 3,000,000,000; ask for fewer"):
-        make_requests(PROBLEMS, build_equation_tokenizer(), tiny_config(), samples=10**9, purpose="train")
+        make_requests(PROBLEMS, build_equation_tokenizer(), tiny_config(), samples=10**9, purpose=["train"])
     with pytest.raises(BadInput, match=r"generator\.prompts_per_iteration: expected at most 1,000,000 completions"):
         choose_problems(PROBLEMS, 0, 10**9, seed=0)

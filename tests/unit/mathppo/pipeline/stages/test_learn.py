@@ -13,8 +13,8 @@ from mathppo.learner.backend import models
 from mathppo.learner.learner import Learner
 from mathppo.metrics import read_rows
 from mathppo.pipeline import train
+from mathppo.pipeline.stages.generate import sampling_of
 from mathppo.pipeline.stages.learn import learn, make_batch, open_learner, pretrain_critic, split_problems
-from mathppo.pipeline.stages.sample_and_grade import sampling_of
 from mathppo.progress import SILENT
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 
