@@ -8,17 +8,15 @@ continued only under the same key.
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from graders.errors import BadInput
 
 BLOCK_BYTES = 1 << 16
 
 
-class ResumableLog:
+class ResumableLog(AbstractContextManager["ResumableLog"]):
     """Append-only file of lines with one writer; opening it cuts off a last line that a kill left incomplete.
 
     Args:
@@ -91,7 +89,7 @@ class ResumableLog:
             os.fsync(self._file.fileno())
 
     def publish(self, path: Path) -> None:
-        """Give the log its final name, remove its key, which only unfinished work needs, and close it."""
+        """Rename the log to its final path, remove its key, which only unfinished work needs, and close it."""
         os.replace(self.path, path)
         key_path(self.path).unlink(missing_ok=True)
         self.close()
@@ -101,12 +99,7 @@ class ResumableLog:
         with naming(self.path):
             self._file.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

@@ -45,7 +45,7 @@ class Problem(Record, frozen=True, tag="problem/1"):
 
 
 class FinishReason(enum.StrEnum):
-    """Why sampling ended, as reported by the engine."""
+    """The reason why sampling ended, as reported by the engine."""
 
     STOP = "stop"
     """Sampled a stop token: terminated."""

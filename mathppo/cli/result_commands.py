@@ -16,7 +16,7 @@ from mathppo.evaluate.compare import compare_results
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.tables import percent
 from mathppo.pipeline.benchmark_folder import read_results
-from mathppo.pipeline.stages.evaluate import Policy, Prompting, evaluate_benchmarks
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_benchmarks
 from mathppo.pipeline.stages.export import export
 from mathppo.pipeline.stages.generate import check_size
 from mathppo.pipeline.stages.grade import open_pool
@@ -46,10 +46,10 @@ def run_benchmarks(
             policy = load()
             with closing(policy.engine):
                 for template in templates:
-                    prompting = Prompting(template.strip(), options.system_prompt)
                     for result in evaluate_benchmarks(
-                        policy, pool, benchmarks, prompting, config, options.out, golds=options.golds, reporter=reporter
-                    ):
+                        policy, pool, benchmarks, template.strip(), config, options.out, system=options.system_prompt,
+                        golds=options.golds, reporter=reporter,
+                    ):  # fmt: skip
                         if result.first_prompt is not None and result.benchmark not in {r.benchmark for r in results}:
                             reporter.say(f"{result.benchmark}, first prompt:\n{result.first_prompt.text}")
                         print(describe_result(result))

@@ -99,7 +99,7 @@ def _by_problem(name: str, problems: Sequence[Problem], answers: Sequence[Answer
         raise BadInput(f"{where}: expected problem ids that are unique, got {len(samples)} ids of {len(problems)}")
     for answer in answers:
         if answer.problem_id not in samples:
-            raise BadInput(f"{where}: expected samples of its own problems, got one of {answer.problem_id!r}")
+            raise BadInput(f"{where}: expected samples of its problems, got one of {answer.problem_id!r}")
         if answer.sample_index in samples[answer.problem_id]:
             raise BadInput(f"{where}: expected each sample once, got {answer.problem_id!r} {answer.sample_index} twice")
         samples[answer.problem_id][answer.sample_index] = answer

@@ -5,11 +5,8 @@ never finds an old entry. A verdict's key is the hash of the sample's key, the g
 reference, so another grader or a corrected reference grades the sample again.
 """
 
-from typing import NamedTuple
-
 from graders.verdict import Verdict
 from mathppo.records import FinishReason, Record
-from mathppo.storage import store
 from mathppo.storage.store import Kind
 
 
@@ -59,26 +56,3 @@ class GradedSample(Record, frozen=True, tag="graded_sample/1"):
 
 SAMPLES = Kind("samples", Sample)
 GRADED_SAMPLES = Kind("graded_samples", GradedSample)
-
-
-class GraderIdentity(NamedTuple):
-    """Everything that decides a verdict besides the completion and the reference.
-
-    Args:
-        name: as in `grader.name`.
-        source: sha256 of the grader's file; "" for a shipped or installed grader.
-        version: of the package with the grader.
-        time_limit_s: per completion.
-        memory_limit_bytes: per worker.
-    """
-
-    name: str
-    source: str
-    version: str
-    time_limit_s: float
-    memory_limit_bytes: int
-
-
-def graded_key(sample_key: str, grader: GraderIdentity, reference: str, question: str) -> str:
-    """Return the key of a verdict."""
-    return store.fingerprint(sample=sample_key, grader=grader, reference=reference, question=question)

@@ -22,7 +22,7 @@ from mathppo.config import GraderSettings
 from mathppo.errors import BadArtefact, BadInput
 from mathppo.evaluate.outcomes import Answer
 from mathppo.evaluate.result import Result, problems_hash
-from mathppo.evaluate.samples import GRADED_SAMPLES, SAMPLES, GradedSample, GraderIdentity, Sample, graded_key
+from mathppo.evaluate.samples import GRADED_SAMPLES, SAMPLES, GradedSample, Sample
 from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.pipeline.run_directory import versions
 from mathppo.pipeline.stages.generate import TokenRate
@@ -204,13 +204,11 @@ def samples_of(folder: BenchmarkFolder, results: Sequence[Result]) -> list[list[
     return per_result
 
 
-def identify(settings: GraderSettings) -> GraderIdentity:
-    """Return everything that decides a verdict; the version is part of it, so that a fixed grader grades again."""
+def _identify(settings: GraderSettings) -> list[str | float]:
+    """Return the identity of a grader: its version and the hash of its file too, so that a changed one grades again."""
     file = Path(settings.name.partition(":")[0])
     source = hashlib.sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" and file.is_file() else ""
-    return GraderIdentity(
-        settings.name, source, versions()["mathppo"], settings.time_limit_s, settings.memory_limit_bytes
-    )
+    return [settings.name, source, versions()["mathppo"], settings.time_limit_s, settings.memory_limit_bytes]
 
 
 def grade_samples(
@@ -240,13 +238,15 @@ def grade_samples(
         BadInput: a sample of an unknown problem.
         StageFailed: the grader itself failed on more than `grader.max_error_share` of them.
     """
-    grader = identify(settings)
+    grader = _identify(settings)
     keys = []
     for sample in samples:
         if sample.problem_id not in problems:
             raise BadInput(f"sample of {sample.problem_id!r}: expected one of the {len(problems)} problems at hand")
         problem = problems[sample.problem_id]
-        keys.append(graded_key(sample.key, grader, problem.reference, problem.question))
+        keys.append(
+            store.fingerprint(sample=sample.key, grader=grader, reference=problem.reference, question=problem.question)
+        )
     wanted = set(keys)
     with store.open_log(log) as out:
         found = {graded.key: graded for graded in store.read_log(log, GRADED_SAMPLES) if graded.key in wanted}

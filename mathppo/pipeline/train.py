@@ -75,23 +75,17 @@ class Session:
     """State of the process that runs the stages.
 
     Args:
-        config: of the run.
-        run: the run directory.
-        train_problems: problems that the policy is trained on.
-        held_out_problems: problems that it is evaluated on.
         worker: learner and engine, perhaps with shards of them in other processes.
         pool: the grader.
-        reporter: shows progress.
+        train_problems: problems that the policy is trained on.
+        held_out_problems: problems that it is evaluated on.
         watch: wall time by stage.
     """
 
-    config: Config
-    run: RunDirectory
-    train_problems: list[Problem]
-    held_out_problems: list[Problem]
     worker: RankWorker
     pool: GraderPool
-    reporter: Reporter
+    train_problems: list[Problem]
+    held_out_problems: list[Problem]
     watch: Stopwatch
 
 
@@ -163,7 +157,7 @@ def _run_stages(
     ranks.share((newest, problems[0]))
     worker = open_rank_worker(config, run, ranks, newest, problems[0], reporter)
     try:
-        session = Session(config, run, problems, held_out, worker, pool, reporter, watch)
+        session = Session(worker, pool, problems, held_out, watch)
         if newest == run.warmstart:
             _start_learner(session)
         _iterate(session)
@@ -174,10 +168,10 @@ def _run_stages(
 
 def _start_learner(session: Session) -> None:
     """Pretrain a new critic if the settings say so, and save the learner before its first update."""
-    config, worker = session.config, session.worker
+    worker, config = session.worker, session.worker.config
     if worker.learner.critic is not None and config.learner.critic_pretraining_prompts > 0:
         with session.watch.measure("critic_pretraining"):
-            folder = session.run.root / "critic_pretraining"
+            folder = worker.run.root / "critic_pretraining"
             count = config.learner.critic_pretraining_prompts
             scored = _sample_and_score(session, "critic pretraining", 0, count, 1, folder, Stopwatch())
             worker.run_on_all_ranks(PretrainCritic(scored))
@@ -186,8 +180,8 @@ def _start_learner(session: Session) -> None:
 
 def _iterate(session: Session) -> None:
     """Run the iterations, with evaluations before, between and after."""
-    config, learner = session.config, session.worker.learner
-    with session.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
+    config, learner = session.worker.config, session.worker.learner
+    with session.worker.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
         _evaluate_if_due(session)
         while learner.step < config.run.iterations:
             metrics = iterate(session)
@@ -197,7 +191,7 @@ def _iterate(session: Session) -> None:
 
 def iterate(session: Session) -> MetricRow:
     """Run one iteration: generate, grade, learn, sync weights, log, and save a checkpoint if one is due."""
-    config, run, worker = session.config, session.run, session.worker
+    worker, config, run = session.worker, session.worker.config, session.worker.run
     learner = worker.learner
     started, watch, folder = time.monotonic(), Stopwatch(), run.iteration(learner.step + 1)
     is_resumed = folder.exists()
@@ -228,18 +222,11 @@ def iterate(session: Session) -> MetricRow:
 def _sample_and_score(
     session: Session, purpose: str, iteration: int, count: int, samples: int, folder: Path, watch: Stopwatch
 ) -> list[ScoredRollout]:
-    """Sample and grade the problems of an iteration, or read from `folder` what an earlier process finished.
+    """Sample and grade `count` problems, or read from `folder` what an earlier process finished.
 
-    Args:
-        session: the run.
-        purpose: of the rollouts, part of every seed.
-        iteration: number of the iteration, part of every seed.
-        count: number of problems.
-        samples: completions per problem.
-        folder: for the artefacts `rollouts` and `scored`.
-        watch: measures both stages.
+    Purpose and iteration are part of every seed.
     """
-    config, tokenizer, engine = session.config, session.worker.tokenizer, session.worker.engine
+    config, tokenizer, engine = session.worker.config, session.worker.tokenizer, session.worker.engine
     assert engine is not None
     problems = choose_problems(session.train_problems, iteration, count, derive_seed(config.run.seed, purpose))
     by_id = {problem.id: problem for problem in problems}
@@ -256,7 +243,7 @@ def _sample_and_score(
 
 def _evaluate_if_due(session: Session) -> None:
     """Evaluate the first and last policy on all held-out problems, and policies in between on some of them."""
-    config, worker, step = session.config, session.worker, session.worker.learner.step
+    worker, config, step = session.worker, session.worker.config, session.worker.learner.step
     assert worker.engine is not None
     is_first_or_last = step in (0, config.run.iterations)
     if not is_first_or_last and (config.evaluate.every == 0 or step % config.evaluate.every):
@@ -268,9 +255,9 @@ def _evaluate_if_due(session: Session) -> None:
     )
     with session.watch.measure("evaluate"):
         for mode in Mode:
-            evaluation = evaluate_held_out(policy, session.pool, problems, config, session.run.evaluation(step), mode)
+            evaluation = evaluate_held_out(policy, session.pool, problems, config, worker.run.evaluation(step), mode)
             row = evaluation.overall
-            session.reporter.say(
+            worker.reporter.say(
                 f"step {step}: held-out accuracy {mode} {row.accuracy or 0:.3f} "
                 f"[{row.low:.3f}, {row.high:.3f}] on {row.num_problems} problems"
             )
@@ -278,9 +265,10 @@ def _evaluate_if_due(session: Session) -> None:
 
 def _annotate_rollouts(session: Session) -> None:
     """Write some held-out rollouts of the first and the last policy for the report."""
-    problems, views = {problem.id: problem for problem in session.held_out_problems}, []
-    for step in sorted({0, session.worker.learner.step}):
-        scored = choose_rollouts(store.read_scored(session.run.evaluation(step) / Mode.SAMPLED / "scored"))
+    worker, problems = session.worker, {problem.id: problem for problem in session.held_out_problems}
+    views = []
+    for step in sorted({0, worker.learner.step}):
+        scored = choose_rollouts(store.read_scored(worker.run.evaluation(step) / Mode.SAMPLED / "scored"))
         shown = {item.rollout.problem_id: problems[item.rollout.problem_id] for item in scored}
-        views += session.worker.run_on_all_ranks(AnnotateRollouts(step, scored, shown))
-    write_views(session.run.root, views)
+        views += worker.run_on_all_ranks(AnnotateRollouts(step, scored, shown))
+    write_views(worker.run.root, views)

@@ -13,9 +13,9 @@ in another artefact, by problem and sample index, so that token ids are stored o
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -91,7 +91,7 @@ def fingerprint(**parts: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
-class ArtefactWriter(Generic[T]):
+class ArtefactWriter(AbstractContextManager["ArtefactWriter[T]"], Generic[T]):
     """Appends records to an artefact; after a kill, the next writer continues it.
 
     Args:
@@ -155,12 +155,7 @@ class ArtefactWriter(Generic[T]):
     def close(self) -> None:
         self._log.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

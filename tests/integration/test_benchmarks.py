@@ -26,14 +26,14 @@ from mathppo.generator.base import Request, Sampling
 from mathppo.learner.backend import models
 from mathppo.pipeline import benchmark_folder
 from mathppo.pipeline.benchmark_folder import read_results
-from mathppo.pipeline.stages.evaluate import Policy, Prompting, evaluate_benchmark
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_benchmark
 from mathppo.pipeline.stages.rescore import rescore
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.records import FinishReason, Problem, Rollout
 from mathppo.storage.store import read_log
 
 CONFIG = tiny_config(("generator.max_new_tokens", "8"))
-PLAIN = Prompting("plain")
+PLAIN = "plain"
 
 
 class Engine:
@@ -122,7 +122,7 @@ def test_other_weights_prompts_or_seeds_never_meet_an_old_entry(
         [("a" * 64, "plain", 0), ("b" * 64, "plain", 0), ("a" * 64, "none", 0), ("a" * 64, "plain", 1)], start=1
     ):
         config = tiny_config(("generator.max_new_tokens", "8"), ("run.seed", str(seed)))
-        evaluate_benchmark(policy(engine, weights), pool, bench, 1, Prompting(template), config, tmp_path)
+        evaluate_benchmark(policy(engine, weights), pool, bench, 1, template, config, tmp_path)
         assert engine.asked == 12 * number
 
 

@@ -59,26 +59,14 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Prompting:
-    """How questions become prompts.
-
-    Args:
-        template: name of the template.
-        system: system prompt of a chat; None for the template's default.
-    """
-
-    template: str
-    system: str | None = None
-
-
-@dataclass(frozen=True)
 class Task:
-    """A problem set and how to ask it.
+    """A problem set, its prompts and the samples to draw.
 
     Args:
         name: the problem set.
         problems: the whole set.
-        prompting: how questions become prompts.
+        template: prompt template.
+        system: system prompt of a chat; None for the template's default.
         mode: greedy, or sampled at `evaluate.temperature`.
         samples: completions per problem.
         purpose: parts of each sample's seed.
@@ -88,10 +76,11 @@ class Task:
 
     name: str
     problems: Sequence[Problem]
-    prompting: Prompting
+    template: str
     mode: Mode
     samples: int
     purpose: tuple[int | str, ...]
+    system: str | None = None
     golds: str = "corrected"  # as `prepare` loads a benchmark
     notes: tuple[str, ...] = ()
 
@@ -119,34 +108,38 @@ def evaluate(
         BadInput: more samples than fit in memory, or a prompt that the policy's tokenizer cannot encode.
     """
     check_size(task.name, len(task.problems), task.samples)
-    template, system = task.prompting.template, task.prompting.system
     requests = make_requests(
         task.problems,
         policy.tokenizer,
         config,
         samples=task.samples,
         purpose=task.purpose,
-        template=template,
-        system=system,
+        template=task.template,
+        system=task.system,
     )
     temperature = 0.0 if task.mode is Mode.GREEDY else config.evaluate.temperature
     sampling = sampling_of(config, policy.tokenizer, temperature=temperature)
     seed = config.run.seed
     identity = store.fingerprint(
-        weights=policy.weights, benchmark=task.name, template=template, system=system, sampling=sampling, seed=seed
+        weights=policy.weights,
+        benchmark=task.name,
+        template=task.template,
+        system=task.system,
+        sampling=sampling,
+        seed=seed,
     )
     answers = answer(requests, sampling, identity)
     prompts = {request.problem_id: list(request.prompt_ids) for request in requests}
     first = task.problems[0].id
     result = Result(
         benchmark=task.name,
-        template=template,
+        template=task.template,
         golds=task.golds,
         weights=policy.weights,
         model=policy.name,
         grader=config.grader.name,
         identity=identity,
-        system=system,
+        system=task.system,
         temperature=sampling.temperature,
         max_new_tokens=sampling.max_new_tokens,
         seed=seed,
@@ -252,7 +245,7 @@ def evaluate_held_out(
 
     samples = 1 if mode is Mode.GREEDY else config.evaluate.samples_per_problem
     purpose = (f"evaluate {mode}", 0)
-    task = Task(config.problems.held_out, problems, Prompting(template), mode, samples, purpose)
+    task = Task(config.problems.held_out, problems, template, mode, samples, purpose)
     result, _ = evaluate(policy, task, config, answer)
     write_record(out / f"{mode}.result.json", result)
     write_record(out / f"{mode}.json", result.evaluation)
@@ -268,10 +261,11 @@ def evaluate_benchmarks(
     policy: Policy,
     pool: GraderPool,
     benchmarks: Sequence[tuple[Benchmark, int]],
-    prompting: Prompting,
+    template: str,
     config: Config,
     out: Path,
     *,
+    system: str | None = None,
     golds: str = "corrected",
     reporter: Reporter = SILENT,
 ) -> Iterator[Result]:
@@ -281,13 +275,12 @@ def evaluate_benchmarks(
     all results that it holds, those of other policies included.
     """
     for benchmark, samples in benchmarks:
-        templates = [prompting.template]
-        if prompting.template == "all":
-            templates = applicable_templates(policy, benchmark.problems[0], prompting.system, reporter)
-        for template in templates:
-            chosen = Prompting(template, prompting.system)
+        templates = [template]
+        if template == "all":
+            templates = applicable_templates(policy, benchmark.problems[0], system, reporter)
+        for chosen in templates:
             yield evaluate_benchmark(
-                policy, pool, benchmark, samples, chosen, config, out, golds=golds, reporter=reporter
+                policy, pool, benchmark, samples, chosen, config, out, system=system, golds=golds, reporter=reporter
             )
             results = read_results(BenchmarkFolder(out).results)
             write_file(out / "table.md", markdown_table(results))
@@ -311,10 +304,11 @@ def evaluate_benchmark(
     pool: GraderPool,
     benchmark: Benchmark,
     samples: int,
-    prompting: Prompting,
+    template: str,
     config: Config,
     out: Path,
     *,
+    system: str | None = None,
     golds: str = "corrected",
     reporter: Reporter = SILENT,
 ) -> Result:
@@ -323,7 +317,6 @@ def evaluate_benchmark(
     One sample per problem is greedy; several are drawn at `evaluate.temperature`. Raises as `evaluate` does.
     """
     folder, name, problems = BenchmarkFolder(out), benchmark.card.name, benchmark.problems
-    template = prompting.template
 
     def answer(requests: Sequence[Request], sampling: Sampling, identity: str) -> list[Answer]:
         write_problems(folder.problems(name, golds), problems)
@@ -338,8 +331,8 @@ def evaluate_benchmark(
         return answers_of(logged, graded)
 
     mode = Mode.SAMPLED if samples > 1 else Mode.GREEDY
-    prompting = Prompting(template, _system(template, prompting.system))
-    task = Task(name, problems, prompting, mode, samples, ("benchmark", name), golds, _notes(benchmark))
+    purpose, system = ("benchmark", name), _system(template, system)
+    task = Task(name, problems, template, mode, samples, purpose, system, golds, _notes(benchmark))
     result, prompts = evaluate(policy, task, config, answer, pool)
     texts = {problem_id: str(policy.tokenizer.decode(ids)) for problem_id, ids in prompts.items()}
     write_file(folder.prompts(result), msgspec.json.encode(texts))

@@ -94,7 +94,7 @@ def test_problems_that_say_no_family_or_level() -> None:
     [
         ([], [], "at least one problem, got none"),
         ([problem("a"), problem("a")], [], "ids that are unique, got 1 ids of 2"),
-        ([problem("a")], [answer("z", Status.CORRECT)], "samples of its own problems, got one of 'z'"),
+        ([problem("a")], [answer("z", Status.CORRECT)], "samples of its problems, got one of 'z'"),
         ([problem("a")], [answer("a", Status.CORRECT)] * 2, "each sample once, got 'a' 0 twice"),
         ([problem("a"), problem("b")], [answer("a", Status.CORRECT)], "1 samples of every problem, got 0 of 'b'"),
         ([problem("a")], [], "1 samples of every problem, got 0 of 'a'"),
