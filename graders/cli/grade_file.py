@@ -9,12 +9,14 @@ import hashlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
+from graders.cli.options import FOUND_FAILURE, OK, pool_of
+from graders.cli.rows import read_rows
 from graders.errors import BadInput
 from graders.resumable_log import ResumableLog
 from graders.verdict import Status
@@ -38,24 +40,11 @@ class _StatusOnly(msgspec.Struct, frozen=True):
 
 def grade(options: argparse.Namespace) -> int:
     """Grade a file; return 1 if an answer could not be graded."""
-    from graders.cli.entry_point import FOUND_FAILURE, OK
-
-    total = sum(1 for _ in rows_of(options.file))  # reject a bad line before any work is done
+    total = sum(1 for _ in read_rows(options.file, Row))  # reject a bad line before any work is done
     counts = _grade_to_file(options, total) if options.out else _grade_rows(options, total, Counter(), _write_to_stdout)
     summary = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
     print(summary or f"{options.file}: no rows", file=sys.stderr)
     return FOUND_FAILURE if counts[Status.ERROR] else OK
-
-
-def rows_of(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file.
-
-    Raises:
-        BadInput: the file cannot be read, or a line is not a row; names the line.
-    """
-    from graders.cli.entry_point import iterate_rows
-
-    return iterate_rows(path, Row)
 
 
 def partial_path(out: Path) -> Path:
@@ -73,7 +62,7 @@ def _grade_to_file(options: argparse.Namespace, total: int) -> Counter[Status]:
             counts = _grade_rows(options, total, done, log.append)
             log.publish(options.out)
     except OSError as error:
-        raise BadInput(f"{options.out}: expected a writable place, got {error.strerror}") from error
+        raise BadInput(f"{options.out}: expected a writable location, got {error.strerror}") from error
     return counts
 
 
@@ -94,9 +83,7 @@ def _grade_rows(
     options: argparse.Namespace, total: int, done: Counter[Status], write: Callable[[Iterable[bytes]], None]
 ) -> Counter[Status]:
     """Grade the rows that come after those already done, write their verdicts, and return the counts of all."""
-    from graders.cli.entry_point import pool_of
-
-    counts, rows = Counter(done), islice(rows_of(options.file), done.total(), None)
+    counts, rows = Counter(done), islice(read_rows(options.file, Row), done.total(), None)
     bar = ProgressBar(total, done.total())
     with pool_of(options) as pool:
         while batch := list(islice(rows, BATCH_ROWS)):

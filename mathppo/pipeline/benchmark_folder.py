@@ -204,11 +204,16 @@ def samples_of(folder: BenchmarkFolder, results: Sequence[Result]) -> list[list[
     return per_result
 
 
-def _identify(settings: GraderSettings) -> list[str | float]:
-    """Return the identity of a grader: its version and the hash of its file too, so that a changed one grades again."""
+def grader_identity(settings: GraderSettings) -> list[str | float]:
+    """Return the identity of a grader, with version and hash of its file, so that a changed one grades again."""
     file = Path(settings.name.partition(":")[0])
     source = hashlib.sha256(file.read_bytes()).hexdigest() if file.suffix == ".py" and file.is_file() else ""
     return [settings.name, source, versions()["mathppo"], settings.time_limit_s, settings.memory_limit_bytes]
+
+
+def verdict_key(sample_key: str, grader: Sequence[str | float], problem: Problem) -> str:
+    """Return the key of the verdict of a grader, given by its identity, on a sample."""
+    return store.fingerprint(sample=sample_key, grader=grader, reference=problem.reference, question=problem.question)
 
 
 def grade_samples(
@@ -238,15 +243,12 @@ def grade_samples(
         BadInput: a sample of an unknown problem.
         StageFailed: the grader itself failed on more than `grader.max_error_share` of them.
     """
-    grader = _identify(settings)
+    grader = grader_identity(settings)
     keys = []
     for sample in samples:
         if sample.problem_id not in problems:
             raise BadInput(f"sample of {sample.problem_id!r}: expected one of the {len(problems)} problems at hand")
-        problem = problems[sample.problem_id]
-        keys.append(
-            store.fingerprint(sample=sample.key, grader=grader, reference=problem.reference, question=problem.question)
-        )
+        keys.append(verdict_key(sample.key, grader, problems[sample.problem_id]))
     wanted = set(keys)
     with store.open_log(log) as out:
         found = {graded.key: graded for graded in store.read_log(log, GRADED_SAMPLES) if graded.key in wanted}

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from graders.cli.doctor import Tier
+from graders.sandbox_status import SandboxStatus
 from mathppo.config import Config, encode_config, load_config
 from mathppo.errors import BadSetting
 from mathppo.storage import store
@@ -98,7 +98,7 @@ def check_run(run: RunDirectory, config: Config) -> None:
 
 
 @contextmanager
-def open_run(run: RunDirectory, config: Config, sandbox: Tier | None = None) -> Iterator[None]:
+def open_run(run: RunDirectory, config: Config, sandbox: SandboxStatus | None = None) -> Iterator[None]:
     """Start or resume a run, and lock its directory against other processes.
 
     Args:
@@ -125,7 +125,7 @@ def _has_artefacts(run: RunDirectory) -> bool:
     return any(path.name not in head and not path.name.startswith(".") for path in run.root.iterdir())
 
 
-def manifest(config: Config, sandbox: Tier | None) -> dict[str, Any]:
+def manifest(config: Config, sandbox: SandboxStatus | None) -> dict[str, Any]:
     """Return what a run was made with: versions, commit, seed, machine, settings, isolation of the grader.
 
     It contains no environment variable and no path.

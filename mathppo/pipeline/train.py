@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graders import GraderPool
-from graders.cli.doctor import standing
+from graders.sandbox_status import sandbox_status
 from mathppo.config import Config
 from mathppo.evaluate.accuracy import Mode
 from mathppo.learner import diagnostics
@@ -135,7 +135,7 @@ def _work_for_first_rank(config: Config, run: RunDirectory, ranks: Ranks) -> Non
 def _run(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) -> None:
     """Run the stages that are not finished, then write summary and report."""
     watch = Stopwatch()
-    with open_pool(config.grader) as pool, open_run(run, config, standing(pool)):
+    with open_pool(config.grader) as pool, open_run(run, config, sandbox_status(pool)):
         try:
             with watch.measure("total"):
                 _run_stages(config, run, ranks, pool, watch, reporter)
