@@ -65,7 +65,7 @@ def test_sampled_intervals_resample_problems() -> None:
     assert (row.low, row.high) == (0, 1), "100 samples of two problems are two observations"
 
 
-def test_the_same_samples_in_any_order_give_the_same_bytes() -> None:
+def test_order_of_samples_does_not_change_a_byte() -> None:
     source = random.Random(0)
     samples = [answer(p.id, source.choice(list(Status)), index=i) for p in PROBLEMS for i in range(6)]
     first = msgspec.json.encode(summarise("s", 4, "sampled", PROBLEMS, samples))
@@ -75,12 +75,12 @@ def test_the_same_samples_in_any_order_give_the_same_bytes() -> None:
     assert first.startswith(b'{"schema":"evaluation/1","name":"s","policy_step":4,"mode":"sampled"')
 
 
-def test_nothing_graded_is_no_accuracy() -> None:
+def test_accuracy_without_graded_samples_is_none() -> None:
     row = summarise("s", 0, "greedy", [problem("a")], [answer("a", Status.ERROR)]).overall
     assert (row.accuracy, row.finished_accuracy, row.low, row.high, row.error_share) == (None, None, 0, 1, 1)
 
 
-def test_problems_that_say_no_family_or_level() -> None:
+def test_problems_without_family_or_level() -> None:
     silent = [Problem(id=x, question="?", reference="1") for x in "ab"]
     samples = [answer(x, Status.CORRECT) for x in "ab"]
     assert len(summarise("s", 0, "greedy", silent, samples).rows) == 1
@@ -100,11 +100,11 @@ def test_problems_that_say_no_family_or_level() -> None:
         ([problem("a")], [], "1 samples of every problem, got 0 of 'a'"),
     ],
 )
-def test_incomplete_evaluations_are_refused(problems, samples, message: str) -> None:
+def test_incomplete_evaluations_are_rejected(problems, samples, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         summarise("s", 0, "greedy", problems, samples)
 
 
-def test_an_evaluation_starts_with_the_whole_set() -> None:
+def test_evaluation_starts_with_the_whole_set() -> None:
     with pytest.raises(BadInput, match="the row of the whole set first"):
         Evaluation(name="s", policy_step=0, mode="greedy", samples_per_problem=1, rows=[])  # pyright: ignore[reportArgumentType]
