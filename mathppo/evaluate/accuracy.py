@@ -207,8 +207,5 @@ def _row(
         error_share=share(Status.ERROR),
         mean_length_tokens=float(lengths.sum() / len(lengths)),
         p95_length_tokens=float(np.quantile(lengths, 0.95, method="inverted_cdf")),
-        pass_at_k=several.pass_at_k,
-        majority_at_k=several.majority_at_k,
-        g_pass=several.g_pass,
-        intervals={name: (low, high) for name, (low, high) in several.intervals.items()},
+        **several._asdict(),
     )

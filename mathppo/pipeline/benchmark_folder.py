@@ -12,7 +12,6 @@ OUT/
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -38,7 +37,6 @@ GRADED_AT_ONCE = 8192
 """Samples per write of verdicts."""
 
 
-@dataclass(frozen=True)
 class BenchmarkFolder:
     """Paths in an output folder.
 
@@ -46,23 +44,12 @@ class BenchmarkFolder:
         root: the folder.
     """
 
-    root: Path
-
-    @property
-    def samples(self) -> Path:
-        return self.root / "samples.jsonl"
-
-    @property
-    def verdicts(self) -> Path:
-        return self.root / "verdicts.jsonl"
-
-    @property
-    def results(self) -> Path:
-        return self.root / "results"
-
-    @property
-    def rescored(self) -> Path:
-        return self.root / "rescored"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.samples = root / "samples.jsonl"
+        self.verdicts = root / "verdicts.jsonl"
+        self.results = root / "results"
+        self.rescored = root / "rescored"
 
     def problems(self, benchmark: str, golds: str) -> Path:
         return self.root / "problems" / f"{benchmark}.{golds}"

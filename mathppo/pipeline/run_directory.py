@@ -4,7 +4,6 @@ import importlib.metadata
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from mathppo.storage.files import claim, write_file, write_record
 PACKAGES = ("mathppo", "torch", "transformers", "tokenizers", "safetensors", "sympy", "msgspec", "numpy")
 
 
-@dataclass(frozen=True)
 class RunDirectory:
     """Paths in a run directory.
 
@@ -27,43 +25,18 @@ class RunDirectory:
         root: the run directory.
     """
 
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / "manifest.json"
-
-    @property
-    def wall_time(self) -> Path:
-        return self.root / "wall_time.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        return self.root / "summary.json"
-
-    @property
-    def train_problems(self) -> Path:
-        return self.root / "problems" / "train"
-
-    @property
-    def held_out_problems(self) -> Path:
-        return self.root / "problems" / "held_out"
-
-    @property
-    def warmstart(self) -> Path:
-        return self.root / "warmstart"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.toml"
+        self.manifest = root / "manifest.json"
+        self.wall_time = root / "wall_time.json"
+        self.metrics = root / "metrics.jsonl"
+        self.summary = root / "summary.json"
+        self.train_problems = root / "problems" / "train"
+        self.held_out_problems = root / "problems" / "held_out"
+        self.warmstart = root / "warmstart"
+        self.critic_pretraining = root / "critic_pretraining"
+        self.checkpoints = root / "checkpoints"
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"{step:06d}"

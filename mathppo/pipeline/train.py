@@ -171,8 +171,7 @@ def _start_learner(session: Session) -> None:
     worker, config = session.worker, session.worker.config
     if worker.learner.critic is not None and config.learner.critic_pretraining_prompts > 0:
         with session.watch.measure("critic_pretraining"):
-            folder = worker.run.root / "critic_pretraining"
-            count = config.learner.critic_pretraining_prompts
+            count, folder = config.learner.critic_pretraining_prompts, worker.run.critic_pretraining
             scored = _sample_and_score(session, "critic pretraining", 0, count, 1, folder, Stopwatch())
             worker.run_on_all_ranks(PretrainCritic(scored))
     worker.run_on_all_ranks(SaveCheckpoint())

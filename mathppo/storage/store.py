@@ -59,31 +59,30 @@ class Source(Record, frozen=True, tag=False):
     sha256: str
 
 
-class Header(Record, frozen=True, tag="artefact/2"):
-    """Contents of `artefact.json`.
+class HeaderV1(Record, frozen=True, tag="artefact/1"):
+    """Header of an earlier version, which kept rollouts and their scores in another format.
 
     Args:
         kind: name of the artefact's kind.
         count: number of records.
         sha256: of `records.jsonl`.
         fingerprint: of the inputs and settings it was made from.
-        source: the artefact that the records refer to; None if they refer to none.
     """
 
     kind: str
     count: int
     sha256: str
     fingerprint: str
+
+
+class Header(HeaderV1, frozen=True, tag="artefact/2"):
+    """Contents of `artefact.json`; see `HeaderV1`.
+
+    Args:
+        source: the artefact that the records refer to; None if they refer to none.
+    """
+
     source: Source | None = None
-
-
-class _FirstHeader(Record, frozen=True, tag="artefact/1"):
-    """Header of an earlier version, which kept rollouts and their scores in another format."""
-
-    kind: str
-    count: int
-    sha256: str
-    fingerprint: str
 
 
 def fingerprint(**parts: Any) -> str:
@@ -225,19 +224,19 @@ def read_header(path: Path, kind: Kind[Any]) -> Header:
         unfinished = f"; {partial_path(path)} is unfinished: run its stage again" if partial_path(path).exists() else ""
         raise BadArtefact(f"{path}: expected a folder with {kind.name}, found none{unfinished}")
     try:
-        header = msgspec.json.decode((path / HEADER).read_bytes(), type=Header | _FirstHeader)
+        header = msgspec.json.decode((path / HEADER).read_bytes(), type=Header | HeaderV1)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
         raise BadArtefact(f"{path / HEADER}: expected the header of {kind.name}, got: {error}") from None
     if header.kind != kind.name:
         raise BadArtefact(f"{path}: expected {kind.name}, found {header.kind}; give the folder of the right stage")
-    if isinstance(header, _FirstHeader):
-        if kind.name != PROBLEMS.name:
-            raise BadArtefact(
-                f"{path / HEADER}: expected artefact/2, found artefact/1, in which an earlier version kept {kind.name};"
-                f" delete {path} and run its stage again, or read it with that version"
-            )
-        return Header(**msgspec.structs.asdict(header))
-    return header
+    if isinstance(header, Header):
+        return header
+    if kind.name != PROBLEMS.name:
+        raise BadArtefact(
+            f"{path / HEADER}: expected artefact/2, found artefact/1, in which an earlier version kept {kind.name}; "
+            f"delete {path} and run its stage again, or read it with that version"
+        )
+    return Header(**msgspec.structs.asdict(header))
 
 
 def read_artefact(path: Path, kind: Kind[T]) -> list[T]:
