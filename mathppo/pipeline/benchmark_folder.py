@@ -106,20 +106,10 @@ def draw_samples(
     identity: str,
     reporter: Reporter = SILENT,
 ) -> list[Sample]:
-    """Draw the samples that the log lacks, and return all in the requests' order.
+    """Draw the samples that the log lacks, and return all in the requests' order; `weights` is the policy's identity.
 
-    An incomplete portion of requests is drawn again as a whole, and what is missing is added: the composition of
+    An incomplete portion of requests is drawn again as a whole, and the missing samples are added: the composition of
     batches, and with it the last bit, does not depend on when an earlier run was killed.
-
-    Args:
-        engine: holds the policy.
-        weights: identity of its weights.
-        requests: the completions to sample.
-        sampling: how to sample them.
-        log: the log of samples.
-        benchmark: the problem set.
-        identity: of the evaluation, for the records.
-        reporter: shows progress.
     """
     keys = [
         store.fingerprint(
@@ -215,16 +205,6 @@ def grade_samples(
     title: str = "grade",
 ) -> list[GradedSample]:
     """Grade the samples whose verdicts the log lacks, and return all verdicts in the samples' order.
-
-    Args:
-        pool: the grader.
-        settings: of the grader.
-        samples: what to grade.
-        problems: by id.
-        log: the log of verdicts.
-        template: prompt template of the samples.
-        reporter: shows progress.
-        title: name of the work in the progress display.
 
     Raises:
         BadInput: a sample of an unknown problem.

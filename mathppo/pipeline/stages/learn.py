@@ -169,13 +169,7 @@ def pretrain_critic(
 ) -> None:
     """Fit the critic to rollouts of the frozen policy, until it explains enough held-out variance or the epochs end.
 
-    Args:
-        learner: has the critic.
-        scored: rollouts of the policy.
-        config: of the run.
-        tokenizer: the policy's tokenizer.
-        log: metrics log; the first rank appends a row per epoch.
-        reporter: shows progress.
+    The first rank appends a row per epoch to the metrics log.
 
     Raises:
         BadInput: see `require_known_tokens`.

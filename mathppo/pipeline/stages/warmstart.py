@@ -91,15 +91,7 @@ def _exists(folder: Path, origin: Origin) -> bool:
 
 
 def teach(config: Config, problems: Sequence[Problem], *, start: Path | None, out: Path, reporter: Reporter) -> None:
-    """Train on derivations up to `warmstart.steps`, saving resumable states at `out`.
-
-    Args:
-        config: of the run.
-        problems: training problems with derivations.
-        start: a saved state to resume from; None starts from new weights.
-        out: checkpoint folder of the states.
-        reporter: shows progress.
-    """
+    """Train on derivations up to `warmstart.steps`, saving resumable states at `out`; `start` is one of them or None."""
     settings = config.warmstart
     if start is None:
         step, tokenizer = 0, build_equation_tokenizer()
