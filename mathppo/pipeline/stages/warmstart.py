@@ -91,7 +91,7 @@ def _exists(folder: Path, origin: Origin) -> bool:
 
 
 def teach(config: Config, problems: Sequence[Problem], *, start: Path | None, out: Path, reporter: Reporter) -> None:
-    """Train on derivations up to `warmstart.steps`, saving resumable states at `out`; `start` is one of them or None."""
+    """Train on derivations up to `warmstart.steps`, saving resumable states at `out`; resume from `start` if given."""
     settings = config.warmstart
     if start is None:
         step, tokenizer = 0, build_equation_tokenizer()
