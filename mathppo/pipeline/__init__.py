@@ -1,8 +1,8 @@
-"""The stages: the only room, beside the command line, that sees every other.
+"""Pipeline: the stages, and `train`, which runs them all in one process.
 
     prepare → (warmstart) → generate → grade → learn → evaluate
 
-Each is a function here, a verb of `mathppo`, and a script; `train` runs them all in one process.
+Besides the command line, it is the only package that imports every other one.
 """
 
 from mathppo.pipeline.stages.prepare import prepare
