@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from mathppo.batch import collate
 from mathppo.evaluate.accuracy import Mode
+from mathppo.learner.experience import OldPolicy
 from mathppo.learner.learner import Learner
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.prompts import PreTrainedTokenizerBase, special_ids
@@ -28,7 +29,7 @@ def views_of(
     )
     by_id = {problem.id: problem for problem in problems}
     experience = learner.experience(collate(scored, pad_id=special_ids(tokenizer).pad))
-    assert experience.old is not None
+    assert isinstance(experience.old, OldPolicy)
     views = []
     for row, item in enumerate(scored):
         length, problem = len(item.rollout.completion_ids), by_id[item.rollout.problem_id]

@@ -19,7 +19,7 @@ from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.generator.engines import open_engine
 from mathppo.learner.backend import models
 from mathppo.learner.backend.micro_batches import choose_device
-from mathppo.learner.backend.sharding import Ranks
+from mathppo.learner.backend.sharding import DistContext
 from mathppo.learner.learner import Learner
 from mathppo.metrics import MetricRow
 from mathppo.pipeline.annotate_rollouts import views_of
@@ -47,7 +47,7 @@ class SharedEngine:
 
     shares_weights = False
 
-    def __init__(self, own: Generator, ranks: Ranks) -> None:
+    def __init__(self, own: Generator, ranks: DistContext) -> None:
         self.own, self.ranks = own, ranks
 
     @property
@@ -60,7 +60,7 @@ class SharedEngine:
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
         """Have every rank sample its share; to be exhausted."""
-        self.ranks.share(("sample", (requests, sampling)))
+        self.ranks.broadcast(("sample", (requests, sampling)))
         yield from self.sample(requests, sampling)
 
     def sample(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
@@ -102,7 +102,7 @@ class Station:
 
     config: Config
     run: RunDirectory
-    ranks: Ranks
+    ranks: DistContext
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
     engine: Generator | None
@@ -111,12 +111,12 @@ class Station:
 
     def ask(self, work: Callable[..., T], *given: Any) -> T:
         """Have all ranks do a piece of work, a method of theirs; give what the first one, which asks, makes of it."""
-        self.ranks.share((work.__name__, given))
+        self.ranks.broadcast((work.__name__, given))
         return work(*given)
 
     def serve(self) -> None:
         """Do what the first rank asks, until it asks nothing more."""
-        while (asked := self.ranks.share(None)) is not None:
+        while (asked := self.ranks.broadcast(None)) is not None:
             work, given = asked
             getattr(self, work)(*given)
 
@@ -163,7 +163,7 @@ class Station:
 
 
 def open_station(
-    config: Config, run: RunDirectory, ranks: Ranks, newest: Path, probe: Problem, reporter: Reporter = SILENT
+    config: Config, run: RunDirectory, ranks: DistContext, newest: Path, probe: Problem, reporter: Reporter = SILENT
 ) -> Station:
     """Open this rank's learner at a checkpoint, and its engine with the same weights; every rank has to.
 
@@ -194,7 +194,7 @@ def open_station(
 
 
 def _open_engine(
-    config: Config, run: RunDirectory, ranks: Ranks, learner: Learner, tokenizer: PreTrainedTokenizerBase
+    config: Config, run: RunDirectory, ranks: DistContext, learner: Learner, tokenizer: PreTrainedTokenizerBase
 ) -> Generator | None:
     # Any engine with weights of its own starts from the warm start's folder, which stays, and is refreshed.
     folder, module = run.warmstart / "policy", learner.policy
@@ -210,7 +210,7 @@ def _open_engine(
     return SharedEngine(engine, ranks) if shares else engine
 
 
-def check_engine(config: Config, ranks: Ranks) -> None:
+def check_engine(config: Config, ranks: DistContext) -> None:
     """See that the engine can run beside a learner on several processes.
 
     Raises:

@@ -16,7 +16,7 @@ from mathppo.config import Config
 from mathppo.evaluate.accuracy import Evaluation, Mode
 from mathppo.learner import diagnostics
 from mathppo.learner.backend import checkpoint
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 from mathppo.metrics import Iteration, MetricRow, append_row
 from mathppo.pipeline.preflight import check_start
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
@@ -91,7 +91,7 @@ class Session:
     watch: Stopwatch
 
 
-def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) -> RunDirectory:
+def train(config: Config, root: Path, reporter: Reporter, ranks: DistContext = SINGLE_PROCESS) -> RunDirectory:
     """Run, or go on with, the whole job in the directory `root`.
 
     Args:
@@ -116,13 +116,13 @@ def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) 
         reporter.say(f"{root}: finished already")
     else:
         _begin(config, run, ranks, reporter)
-    ranks.share(None)  # nothing more to do
+    ranks.broadcast(None)  # nothing more to do
     return run
 
 
-def _stand_by(config: Config, run: RunDirectory, ranks: Ranks) -> None:
+def _stand_by(config: Config, run: RunDirectory, ranks: DistContext) -> None:
     """Wait until the first rank has a checkpoint to start from, and do what it asks."""
-    opened = ranks.share(None)
+    opened = ranks.broadcast(None)
     if opened is None:
         return
     station = open_station(config, run, ranks, *opened)
@@ -132,7 +132,7 @@ def _stand_by(config: Config, run: RunDirectory, ranks: Ranks) -> None:
         station.close()
 
 
-def _begin(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) -> None:
+def _begin(config: Config, run: RunDirectory, ranks: DistContext, reporter: Reporter) -> None:
     """Run what is left of a run."""
     # Before anything is written: a mistake in what is needed late must not cost the stages before it.
     check_start(config)
@@ -148,14 +148,14 @@ def _begin(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) 
 
 
 def _all_stages(
-    config: Config, run: RunDirectory, ranks: Ranks, pool: GraderPool, watch: Stopwatch, reporter: Reporter
+    config: Config, run: RunDirectory, ranks: DistContext, pool: GraderPool, watch: Stopwatch, reporter: Reporter
 ) -> tuple[list[Evaluation], list[Evaluation]]:
     with watch.measure("prepare"):
         problems, held_out = prepare(config, run.train_problems.parent, reporter)
     with watch.measure("warmstart"):
         warmstart(config, problems, run.warmstart, reporter)
     newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
-    ranks.share((newest, problems[0]))
+    ranks.broadcast((newest, problems[0]))
     station = open_station(config, run, ranks, newest, problems[0], reporter)
     try:
         session = Session(config, run, problems, held_out, station, pool, reporter, watch)
@@ -204,7 +204,7 @@ def iterate(session: Session) -> MetricRow:
     refreshed = station.ask(station.refresh)
     num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
     metrics = {
-        **diagnostics.of_rollouts(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
+        **diagnostics.rollout_metrics(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
         **metrics,
         **refreshed,
         **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},

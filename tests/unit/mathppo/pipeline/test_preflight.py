@@ -88,7 +88,7 @@ def test_a_critic_with_more_layers_than_its_trunk(folder: Path, start: str) -> N
 
 def test_a_trunk_whose_settings_cannot_be_read(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
-    with pytest.raises(BadCheckpoint, match=r"model: expected a config\.json that transformers reads, got: ValueError"):
+    with pytest.raises(BadCheckpoint, match=r"model: expected a config\.json transformers can read, got: ValueError"):
         check(learner__critic_from=folder, learner__critic_num_layers=1)
 
 

@@ -10,7 +10,7 @@ from tiny_runs import scored_rollout, tiny_config
 
 from mathppo.errors import BadSetting
 from mathppo.generator.base import Request, Sampling
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 from mathppo.pipeline import runtime as module
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.runtime import SharedEngine, Station, check_engine
@@ -37,7 +37,7 @@ class Echo:
         pass
 
 
-class Line(Ranks):
+class Line(DistContext):
     """Ranks that are asked one after the other, and gather what was left for them."""
 
     left: list[Any] = []  # noqa: RUF012
@@ -57,11 +57,11 @@ def test_each_rank_samples_its_share_and_the_last_one_sees_all() -> None:
 
 def test_an_engine_that_would_join_the_learners_processes_is_refused() -> None:
     inside = tiny_config(("generator.engine", "vllm"))
-    check_engine(inside, ALONE)
-    check_engine(tiny_config(("generator.engine", "vllm"), ("generator.own_process", "true")), Ranks(0, 2))
-    check_engine(tiny_config(), Ranks(1, 2))
+    check_engine(inside, SINGLE_PROCESS)
+    check_engine(tiny_config(("generator.engine", "vllm"), ("generator.own_process", "true")), DistContext(0, 2))
+    check_engine(tiny_config(), DistContext(1, 2))
     with pytest.raises(BadSetting, match=r"generator\.own_process: expected true .* on 2 processes"):
-        check_engine(inside, Ranks(1, 2))
+        check_engine(inside, DistContext(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_engine_of_our_own_samples_in_the_learners_precision_and_a_server_in_
         ("generator.engine", engine), ("generator.dtype", asked), ("learner.compute_dtype", "bfloat16")
     )
     learner = cast(Any, SimpleNamespace(policy=None))
-    assert module._open_engine(config, RunDirectory(Path()), ALONE, learner, cast(Any, None)) == opened
+    assert module._open_engine(config, RunDirectory(Path()), SINGLE_PROCESS, learner, cast(Any, None)) == opened
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
@@ -91,7 +91,7 @@ def test_the_engine_leaves_the_gpu_to_the_learner_and_has_weights_when_it_sample
         SimpleNamespace(**{name: lambda name=name: order.append(name)}) for name in ("sleep", "refresh")
     )
     nothing = cast(Any, SimpleNamespace(metrics=None))
-    one = Station(config, nothing, ALONE, nothing, nothing, cast(Any, engine), cast(Any, refresher), nothing)
+    one = Station(config, nothing, SINGLE_PROCESS, nothing, nothing, cast(Any, engine), cast(Any, refresher), nothing)
     one.pretrain_critic([])
     assert order == ["sleep", "pretrain_critic", *["refresh"] * bool(level)]
     order.clear()
