@@ -63,7 +63,7 @@ def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor])
         torch.testing.assert_close(gradient, second[name], atol=2e-6, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_the_drawn_example() -> None:
+def test_example_of_the_batch_module() -> None:
     batch = collate(
         [
             scored_rollout(prompt_ids=[3, 4], completion_ids=[5, 6, 7], problem_id="q"),
