@@ -15,12 +15,7 @@ from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
 from mathppo.learner.backend.sharding import DistContext
 from mathppo.ppo import gae, kl, masked
-from mathppo.ppo.advantages import (
-    discounted_returns,
-    grpo_advantages,
-    reinforce_plus_plus_advantages,
-    rloo_advantages,
-)
+from mathppo.ppo.advantages import discounted_returns, grpo_advantages, reinforce_plus_plus_advantages, rloo_advantages
 
 
 @dataclass(frozen=True)

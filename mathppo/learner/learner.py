@@ -92,11 +92,10 @@ class Learner:
             settings.micro_batch_size, settings.micro_batch_tokens, packed=self.options.packed, device=device, dist=dist
         )
         self.optimizers = Optimizers(self.models, settings)
-        self.critic_trainer = (
-            None
-            if critic is None
-            else CriticTrainer(critic, self.optimizers, settings, self.micro_batches, self.options, dist)
-        )
+        self.critic_trainer: CriticTrainer | None = None
+        if critic is not None:
+            shared = (self.optimizers, settings, self.micro_batches, self.options, dist)
+            self.critic_trainer = CriticTrainer(critic, *shared)
 
     @property
     def models(self) -> dict[str, PreTrainedModel]:
@@ -296,12 +295,7 @@ class Learner:
             return
         numbers = {"kl_coef": self.kl_coef, "skipped_in_a_row": float(self.optimizers.skipped_in_a_row)}
         checkpoint.save_checkpoint(
-            path,
-            step=self.step,
-            folders=folders,
-            optimizers=optimizer_state,
-            adapters=adapter_state,
-            numbers=numbers,
+            path, step=self.step, folders=folders, optimizers=optimizer_state, adapters=adapter_state, numbers=numbers
         )
 
     def restore(self, path: Path) -> None:

@@ -78,7 +78,10 @@ def policy_loss(
         loss_mask=loss_mask,
         weights=weights,
     )
-    _require_clips(clip_low, clip_high, dual_clip)
+    require_range("policy_loss", "clip_low", clip_low, 0.0, 1.0)
+    require_range("policy_loss", "clip_high", clip_high, 0.0, float("inf"))
+    if dual_clip is not None and not dual_clip > 1.0:
+        raise BadSetting(f"policy_loss: expected dual_clip above 1 or None, got {dual_clip!r}; Ye et al. use 3")
     mask = as_mask(loss_mask)
     log_ratio = keep(as_float(logprobs) - as_float(old_logprobs.detach()), mask)
     advantages = keep(advantages.detach(), mask)
@@ -248,10 +251,3 @@ def _largest(x: Float[Tensor, "*dims"], mask: Bool[Tensor, "*dims"]) -> Float[Te
     """Return the largest of non-negative numbers at True positions, or 0 if there are none."""
     kept = keep(x, mask)
     return kept.amax() if kept.numel() else kept.sum()
-
-
-def _require_clips(clip_low: float, clip_high: float, dual_clip: float | None) -> None:
-    require_range("policy_loss", "clip_low", clip_low, 0.0, 1.0)
-    require_range("policy_loss", "clip_high", clip_high, 0.0, float("inf"))
-    if dual_clip is not None and not dual_clip > 1.0:
-        raise BadSetting(f"policy_loss: expected dual_clip above 1 or None, got {dual_clip!r}; Ye et al. use 3")

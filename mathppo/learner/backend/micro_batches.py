@@ -85,13 +85,11 @@ class MicroBatches:
         """
         parts = self.split(batch)
         for start in range(0, len(parts), self.dist.size):
-            own = start + self.dist.rank
-            if own < len(parts):
-                yield parts[own], self.trim_padding(batch.rows(parts[own])), True
-            else:
-                filler = batch.rows(parts[start][:1])
-                no_loss = replace(filler, loss_mask=torch.zeros_like(filler.loss_mask))
-                yield parts[start][:1], self.trim_padding(no_loss), False
+            is_own = start + self.dist.rank < len(parts)
+            index = parts[start + self.dist.rank] if is_own else parts[start][:1]
+            rows = batch.rows(index)
+            rows = rows if is_own else replace(rows, loss_mask=torch.zeros_like(rows.loss_mask))
+            yield index, self.trim_padding(rows), is_own
 
     def trim_padding(self, batch: Batch) -> Batch:
         """Return a micro-batch on the models' device, without all-padding columns if sized by tokens."""

@@ -18,7 +18,6 @@ from mathppo.ppo import losses
 
 POLICY, CRITIC = "policy", "critic"
 
-
 MOMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"adamw": ("step", "exp_avg", "exp_avg_sq"), "adamw8bit": ("step", "state1", "state2")}
 )

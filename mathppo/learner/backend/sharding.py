@@ -113,7 +113,6 @@ class DistContext:
 
 SINGLE_PROCESS = DistContext()
 
-
 FAILED = "mathppo_failed"
 """Counter in the rendezvous store, which outlives every rank; the first rank that fails reports its error."""
 
