@@ -1,6 +1,6 @@
 """A tiny Llama as a GGUF file, as converters write one: byte-level BPE, chat template, rotary numbers in pairs.
 
-Imported where package gguf is; it is part of the environment with vLLM.
+Needs the package gguf, which the vLLM environment has.
 """
 
 import importlib
@@ -34,7 +34,7 @@ MATRICES = {
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer that the file describes."""
+    """Return the tokenizer that the file describes."""
     pieces = vocabulary()
     backend = Tokenizer(BPE({piece: index for index, piece in enumerate(pieces)}, list(MERGES)))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -51,7 +51,7 @@ def vocabulary() -> list[str]:
 
 
 def policy(*, tied: bool = True) -> LlamaForCausalLM:
-    """A random Llama with heads of 32, the smallest that vLLM computes on a CPU."""
+    """Return a random Llama with heads of size 32, the smallest that vLLM computes on a CPU."""
     config = LlamaConfig(
         vocab_size=len(vocabulary()),
         hidden_size=64,
@@ -73,12 +73,12 @@ def policy(*, tied: bool = True) -> LlamaForCausalLM:
 
 
 def write(path: Path, model: LlamaForCausalLM, *, quantised: bool = False) -> dict[str, torch.Tensor]:
-    """Write the file, and give the weights that it stands for.
+    """Write the file and return the weights that it encodes.
 
     Args:
-        path: the file.
-        model: what is written.
-        quantised: matrices at 8 bits in blocks of 32.
+        path: output file.
+        model: model to write.
+        quantised: store matrices as 8-bit blocks of 32.
     """
     gguf: Any = importlib.import_module("gguf")
     config, state = model.config, model.state_dict()
@@ -114,7 +114,7 @@ def write(path: Path, model: LlamaForCausalLM, *, quantised: bool = False) -> di
     }
     if not config.tie_word_embeddings:
         names["lm_head.weight"] = "output.weight"
-    stands_for: dict[str, torch.Tensor] = {}
+    encoded: dict[str, torch.Tensor] = {}
     for theirs, ours in names.items():
         array = state[theirs].numpy()
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(ours.split(".")[-2])
@@ -122,13 +122,13 @@ def write(path: Path, model: LlamaForCausalLM, *, quantised: bool = False) -> di
         kind = gguf.GGMLQuantizationType.Q8_0 if quantised and array.ndim == 2 else gguf.GGMLQuantizationType.F32
         packed = gguf.quants.quantize(stored, kind)
         unpacked = np.array(gguf.quants.dequantize(packed, kind)).reshape(stored.shape)
-        stands_for[theirs] = torch.from_numpy(_pairs_to_halves(unpacked, heads) if heads else unpacked)
+        encoded[theirs] = torch.from_numpy(_pairs_to_halves(unpacked, heads) if heads else unpacked)
         writer.add_tensor(ours, packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return stands_for
+    return encoded
 
 
 def _halves_to_pairs(array: np.ndarray, heads: int) -> np.ndarray:
