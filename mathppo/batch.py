@@ -1,7 +1,7 @@
-"""The one place that pads, aligns and masks.
+"""Batches of scored rollouts: padding, alignment and masks.
 
-A row is a prompt padded on the left to P and a completion padded on the right to T, so that column P is the first
-completion token of every row. For the prompt `a b`, the completion `x y z`, P = 3 and T = 4:
+A row is a prompt padded on the left to P and a completion padded on the right to T, so column P is the first completion
+token of every row. For the prompt `a b`, the completion `x y z`, P = 3 and T = 4:
 
     column            0    1    2  |  3    4    5    6
     ids               pad  a    b  |  x    y    z    pad
@@ -9,17 +9,17 @@ completion token of every row. For the prompt `a b`, the completion `x y z`, P =
     position_ids      0    0    1  |  2    3    4    4
     step t                         |  0    1    2    -        completion_mask = 1 1 1 .
 
-    logits at column P - 1 + t     give the distribution that token t was sampled from: 2, 3, 4
+    logits at column P - 1 + t     are of the distribution that token t was sampled from: 2, 3, 4
     value at column P - 1 + t      is values[t] = V(prompt + completion[:t]), before token t is chosen
-    value at column P - 1 + 3      is bootstrap_values = V(prompt + whole completion), read only where truncated
+    value at column P - 1 + 3      is bootstrap_values = V(prompt + whole completion), read only if truncated
 
-Packed, the texts lie one after the other without padding; with `a b | x` as a second row:
+Packed rows are concatenated without padding; with `a b | x` as a second row:
 
-    place             0    1    2    3    4    5    6    7
+    index             0    1    2    3    4    5    6    7
     ids               a    b    x    y    z    a    b    x
     position_ids      0    1    2    3    4    0    1    2
-    ends              0, 5, 8                 before = 1 2 3 6, the places that x y z x were sampled from
-                                              last = 4, 7, the places of V(prompt + whole completion)
+    ends              0, 5, 8                 before = 1 2 3 6, the indices that x y z x were sampled from
+                                              last = 4, 7, the indices of V(prompt + whole completion)
 """
 
 from collections.abc import Sequence
@@ -32,22 +32,22 @@ from torch import Tensor
 from mathppo.errors import BadInput
 from mathppo.records import ScoredRollout
 
-OF_ALL_COLUMNS = ("ids", "attention_mask", "position_ids")
-OF_STEPS = ("completion_mask", "loss_mask", "behaviour_logprobs")
-"""Fields of a batch that are `[B L]`, and those that are `[B T]`."""
+SEQUENCE_FIELDS = ("ids", "attention_mask", "position_ids")
+STEP_FIELDS = ("completion_mask", "loss_mask", "behaviour_logprobs")
+"""Fields of a batch that are `[B L]`, and fields that are `[B T]`."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """The texts of a batch one after the other: N real tokens, M of them sampled, no padding.
+    """The rows of a batch, concatenated without padding: N tokens, M of them sampled.
 
     Args:
         ids: row by row.
-        position_ids: from 0 in each text.
-        ends: 0, and where each text ends.
-        longest: tokens of the longest text.
-        before: places that the sampled tokens' distributions and values are at, row by row.
-        last: place of each text's last token.
+        position_ids: from 0 in each row.
+        ends: 0, and the end index of each row.
+        longest: tokens of the longest row.
+        before: indices of the distributions and values of the sampled tokens, row by row.
+        last: index of each row's last token.
     """
 
     ids: Int[Tensor, "1 N"]
@@ -63,17 +63,17 @@ class Batch:
     """B scored rollouts as padded tensors; L = P + T.
 
     Args:
-        ids: prompt and completion token ids; pad elsewhere.
-        attention_mask: True = a real token.
-        position_ids: position within the row's own text; padding repeats its neighbour's.
-        completion_mask: True = a token the behaviour policy sampled.
-        loss_mask: True = this step is trained on; never outside `completion_mask`.
-        outcome: terminal reward; 0 where the grader failed, whose rows have no `loss_mask`.
-        correct: True = the grader found the answer right.
+        ids: prompt and completion token ids; padding elsewhere.
+        attention_mask: True = a token, False = padding.
+        position_ids: position within the row without padding; padding repeats a neighbouring position.
+        completion_mask: True = a token that the behaviour policy sampled.
+        loss_mask: True = this step is trained on; a subset of `completion_mask`.
+        outcome: terminal reward; 0 if the grader failed, in which case the row has no `loss_mask`.
+        correct: True = the verdict is correct.
         truncated: True = ran out of token budget.
         policy_step: number of updates that the behaviour policy had seen.
         behaviour_logprobs: the sampler's, nats; 0 on padding.
-        group: index of the row's problem, 0 <= group < B; rows of one problem share it.
+        group: index of the row's problem, 0 <= group < B, the same for all rows of a problem.
     """
 
     ids: Int[Tensor, "B L"]
@@ -106,30 +106,30 @@ class Batch:
         return self.completion_mask.sum(1)
 
     def rows(self, index: Int[Tensor, " N"]) -> "Batch":
-        """Give the rows of `index`, in that order; widths stay."""
+        """Return the rows of `index`, in that order, with unchanged widths."""
         return Batch(**{name: tensor[index] for name, tensor in vars(self).items()})
 
-    def narrowed(self) -> "Batch":
-        """Give the same rows without the columns that none of them needs."""
+    def trimmed(self) -> "Batch":
+        """Return the same rows without columns that are padding in all of them."""
         used = self.attention_mask.any(0).nonzero()
         first, end = int(used[0]), int(used[-1]) + 1
         start = self.prompt_width
-        columns = {name: tensor[:, first:end] for name, tensor in vars(self).items() if name in OF_ALL_COLUMNS}
-        steps = {name: tensor[:, : end - start] for name, tensor in vars(self).items() if name in OF_STEPS}
+        columns = {name: tensor[:, first:end] for name, tensor in vars(self).items() if name in SEQUENCE_FIELDS}
+        steps = {name: tensor[:, : end - start] for name, tensor in vars(self).items() if name in STEP_FIELDS}
         return replace(self, **columns, **steps)
 
     def packed(self) -> Packed:
-        """Give the texts without their padding."""
+        """Return the rows concatenated without padding."""
         mask = self.attention_mask
         lengths = mask.sum(1)
         ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
-        places = mask.flatten().cumsum(0).view_as(mask) - 1
+        packed_index = mask.flatten().cumsum(0).view_as(mask) - 1
         return Packed(
             ids=self.ids[mask][None],
             position_ids=self.position_ids[mask][None],
             ends=ends,
             longest=int(lengths.max()),
-            before=places[:, self.prompt_width :][self.completion_mask] - 1,
+            before=packed_index[:, self.prompt_width :][self.completion_mask] - 1,
             last=ends[1:].long() - 1,
         )
 
@@ -138,14 +138,14 @@ class Batch:
 
 
 def collate(scored: Sequence[ScoredRollout], *, pad_id: int, drop_truncated: bool = False) -> Batch:
-    """Pad scored rollouts into a batch, in the order given.
+    """Pad scored rollouts into a batch, in the given order.
 
-    A rollout whose grader failed keeps its row and loses its `loss_mask`; so does a truncated one if `drop_truncated`.
+    A rollout whose grader failed keeps its row without a `loss_mask`; so does a truncated one if `drop_truncated`.
 
     Args:
         scored: at least one scored rollout.
-        pad_id: any id of the vocabulary; what it is changes nothing.
-        drop_truncated: truncated completions leave the losses and the denominators.
+        pad_id: any id of the vocabulary; the result does not depend on it.
+        drop_truncated: exclude truncated completions from losses and denominators.
 
     Raises:
         BadInput: an empty sequence.

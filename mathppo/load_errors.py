@@ -1,4 +1,4 @@
-"""What loading a model folder of unknown making can raise."""
+"""Errors that transformers raises while loading a broken or unsupported model folder."""
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -7,4 +7,4 @@ UNLOADABLE = (
     *(OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RuntimeError),
     *(SafetensorError, StrictDataclassError),
 )
-"""Errors of transformers on a config, tokenizer or weights that it cannot make sense of; each is a `BadCheckpoint`."""
+"""Errors on an unreadable config, tokenizer or weights; callers turn them into a `BadCheckpoint`."""

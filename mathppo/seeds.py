@@ -1,20 +1,20 @@
-"""One run seed, and every other seed derived from it by name.
+"""Seed derivation: every seed of a run derives from the run seed and a name.
 
-A derived seed depends on its parts only, so results do not change with batch order, replicas or interruptions.
+A derived seed depends on its parts only, so results do not depend on batch order, replicas or interruptions.
 """
 
 import hashlib
 
 
 def derive_seed(run_seed: int, *parts: int | str) -> int:
-    """Give the seed of one named use of randomness.
+    """Return the seed of one named use of randomness.
 
     The first 63 bits of BLAKE2b over the typed, length-prefixed parts: `derive_seed(1, "a", "b")` and
     `derive_seed(1, "ab")` differ, as do `1` and `"1"`; the value is the same on every platform and Python version.
 
     Args:
         run_seed: the run's seed, any integer.
-        parts: what the seed is for, for instance `("sample", iteration, problem_id, sample_index)`.
+        parts: name of the use, for instance `("sample", iteration, problem_id, sample_index)`.
 
     Returns:
         An integer, 0 <= seed < 2**63.

@@ -1,12 +1,12 @@
-"""The learner's passes: tokens/s, share of the machine's matrix-multiply peak, and peak memory against its parts.
+"""Learner benchmark: tokens/s, share of the matrix-multiply peak, and peak memory.
 
-Prints one table for the from-scratch model and one for a Llama of 135M parameters, each in a process of its own, on a
-GPU where there is one. Bars, for the larger one at 512-token sequences: policy update at least 55 % of the measured
-peak, less than 5 % of an update outside model compute, peak memory within 1.25 times the sum of weights, gradients,
-optimizer states and one pass's activations, all on a CPU. Fails (exit 1) where one is missed.
+Prints a table for the from-scratch model and one for a Llama with 135M parameters, each in a separate process, on a GPU
+if available. Bars for the larger model at 512-token sequences on a CPU: policy update at least 55 % of the measured
+peak; less than 5 % of an update outside model compute; peak memory at most 1.25 times the sum of weights, gradients,
+optimizer states and the activations of one pass. Exits with 1 if a bar is missed.
 
-A pass's share of the peak is that of the peak measured just before and after it, the median of all repeats: other work
-on the machine slows both. `--profile` prints the operations that the policy's update spends its time in.
+The peak is measured just before and after each pass, because other load slows both; the share is the median of all
+repeats. `--profile` prints the operations that a policy update spends its time in.
 """
 
 import argparse
@@ -43,7 +43,7 @@ MAX_MEMORY_RATIO = 1.25
 
 @dataclass(frozen=True)
 class Shape:
-    """A model, and the rollouts that it learns from."""
+    """A model and the shape of its rollouts."""
 
     model: LlamaConfig
     prompt_tokens: int
@@ -53,13 +53,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class Timed:
-    """How long a pass took.
+    """Measured time of a pass.
 
     Args:
-        seconds: the fastest repeat's.
-        flops: that its model needs; 0 = not counted.
-        share: of the peak that was measured beside it, the repeats' median.
-        peak: the best of those, operations a second.
+        seconds: of the fastest repeat.
+        flops: floating-point operations of its model; 0 = not counted.
+        share: of the peak measured next to it, median of the repeats.
+        peak: the best of those peaks, operations per second.
     """
 
     seconds: float
@@ -69,7 +69,7 @@ class Timed:
 
 
 def shapes() -> dict[str, Shape]:
-    """The main job's model, and SmolLM2-135M's shape with random weights."""
+    """Return the quickstart model, and SmolLM2-135M with random weights."""
     special = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": True}
     scratch = LlamaConfig(
         vocab_size=36, hidden_size=96, intermediate_size=256, num_hidden_layers=3, num_attention_heads=3, **special
@@ -83,9 +83,9 @@ def shapes() -> dict[str, Shape]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=shapes(), help="one of them; both if not given")
-    parser.add_argument("--rows", type=int, help="rollouts of an update")
-    parser.add_argument("--micro-batch-tokens", type=int, default=2048, help="tokens a pass")
+    parser.add_argument("--model", choices=shapes(), help="both if not given")
+    parser.add_argument("--rows", type=int, help="rollouts per update")
+    parser.add_argument("--micro-batch-tokens", type=int, default=2048, help="tokens per micro-batch")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--packing", choices=["auto", "packed", "padded"], default="auto")
     parser.add_argument("--uneven", action="store_true", help="completions from a tenth of their length to all of it")
@@ -105,12 +105,12 @@ def measure(name: str, arguments: argparse.Namespace) -> int:
     shape, started_bytes = shapes()[name], peak_bytes()
     learner = make_learner(shape, arguments)
     batch = make_batch(shape, arguments.rows or shape.rows, uneven=arguments.uneven)
-    device, dtype = learner.passes.device, learner.compute.dtype
+    device, dtype = learner.micro_batches.device, learner.options.dtype
     parameters = {key: sum(p.numel() for p in model.parameters()) for key, model in learner.models.items()}
     print(
         f"\n{name}: {parameters['policy'] / 1e6:.1f}M parameters, {batch.num_rows} rollouts of "
         f"{shape.prompt_tokens} + {'up to ' * arguments.uneven}{shape.completion_tokens} tokens, {device}, {dtype}, "
-        f"{'packed' if learner.compute.packs else 'padded'}, "
+        f"{'packed' if learner.options.packed else 'padded'}, "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}"
     )
     experience = learner.experience(batch)
@@ -131,7 +131,7 @@ def measure(name: str, arguments: argparse.Namespace) -> int:
     ratio = report_memory(learner, batch, started_bytes)
     if arguments.profile:
         print_profile(learner, experience)
-    # The bars are of a CPU, where matrix products are nearly all of the time.
+    # The bars are for a CPU, where matrix products take nearly all of the time.
     has_bars = name != "scratch" and device.type == "cpu"
     met = policy_share >= MIN_PEAK_SHARE and outside < MAX_OUTSIDE_SHARE and ratio <= MAX_MEMORY_RATIO
     print("bars: " + ("none here" if not has_bars else "met" if met else "MISSED"))
@@ -142,7 +142,7 @@ def make_learner(shape: Shape, arguments: argparse.Namespace) -> Learner:
     settings = LearnerSettings(
         minibatches=1,
         lr_schedule="constant",
-        # Small enough that the same rollouts stay on-policy however often a pass is timed.
+        # Small enough for the rollouts to stay on-policy over all repeats.
         lr=1e-12,
         critic_lr=1e-12,
         micro_batch_tokens=arguments.micro_batch_tokens,
@@ -157,7 +157,7 @@ def make_learner(shape: Shape, arguments: argparse.Namespace) -> Learner:
 
 
 def make_batch(shape: Shape, rows: int, *, uneven: bool) -> Batch:
-    """Rollouts of random ids and one length, without padding, or of lengths that are spread evenly."""
+    """Return rollouts of random ids, all of one length, or evenly spread lengths if `uneven`."""
     generator = torch.Generator().manual_seed(0)
 
     def scored(index: int) -> ScoredRollout:
@@ -184,35 +184,35 @@ def make_batch(shape: Shape, rows: int, *, uneven: bool) -> Batch:
 
 
 def time_passes(learner: Learner, batch: Batch, repeats: int) -> dict[str, Timed]:
-    """Time each pass, with the floating-point operations of its model."""
+    """Time each pass and count the floating-point operations of its model."""
     experience = learner.experience(batch)
-    critic, passes = learner.models["critic"], learner.passes
+    critic, passes = learner.models["critic"], learner.micro_batches
     forward_flops = {name: flops_forward(model, batch) for name, model in learner.models.items()}
 
     def timed(function: Callable[[], object], flops: float = 0.0) -> Timed:
-        seconds, peaks = [], [matmul_flops(passes.device, learner.compute.dtype)]
+        seconds, peaks = [], [matmul_flops(passes.device, learner.options.dtype)]
         for _ in range(repeats):
             synchronize(passes.device)
             start = time.perf_counter()
             function()
             synchronize(passes.device)
             seconds.append(time.perf_counter() - start)
-            peaks.append(matmul_flops(passes.device, learner.compute.dtype))
+            peaks.append(matmul_flops(passes.device, learner.options.dtype))
         beside = [max(pair) for pair in pairwise(peaks)]
         share = median(flops / taken / peak for taken, peak in zip(seconds, beside, strict=True))
         return Timed(min(seconds), flops, share, max(peaks))
 
     def critic_update() -> None:
         assert learner.critic is not None
-        fit = learner._fit
+        fit = learner.critic_trainer
         assert fit is not None
         fit.step(batch, experience.returns, experience.values)
 
     def read_values() -> object:
-        return passes.run(lambda rows: forward.completion_values(critic, rows, compute=learner.compute), batch)
+        return passes.run(lambda rows: forward.completion_values(critic, rows, options=learner.options), batch)
 
     def read_logprobs() -> object:
-        return passes.run(lambda rows: learner._logprobs(learner.policy, rows), batch)
+        return passes.run(lambda rows: learner.logprobs(learner.policy, rows), batch)
 
     policy, both = forward_flops["policy"], sum(forward_flops.values())
     estimate = partial(gae, experience.values, experience.values, batch.completion_mask, batch.outcome, lam=0.95)
@@ -230,7 +230,7 @@ def time_passes(learner: Learner, batch: Batch, repeats: int) -> dict[str, Timed
 
 
 def update_policy(learner: Learner, experience: Experience) -> None:
-    """Take the policy's half of an update."""
+    """Run the policy's part of an update."""
     fitted, learner.critic = learner.critic, None
     learner.accumulate(experience, learner.count(experience.batch))
     learner.critic = fitted
@@ -248,7 +248,7 @@ def print_profile(learner: Learner, experience: Experience) -> None:
 
 
 def outside_share(learner: Learner, experience: Experience) -> float:
-    """Share of one update that is neither a pass of a model, forward and backward, nor an optimizer's step."""
+    """Return the share of an update outside forward and backward passes and optimizer steps."""
     spent = 0.0
 
     def timed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -256,7 +256,7 @@ def outside_share(learner: Learner, experience: Experience) -> float:
             nonlocal spent
             start = time.perf_counter()
             result = function(*arguments, **more)
-            synchronize(learner.passes.device)
+            synchronize(learner.micro_batches.device)
             spent += time.perf_counter() - start
             return result
 
@@ -272,7 +272,7 @@ def outside_share(learner: Learner, experience: Experience) -> float:
 
 
 def step_with_gradients(learner: Learner) -> None:
-    """A step on gradients of 0: what the optimizer costs does not depend on them."""
+    """Take an optimizer step with zero gradients; its cost does not depend on them."""
     for model in learner.models.values():
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
@@ -280,9 +280,9 @@ def step_with_gradients(learner: Learner) -> None:
 
 
 def flops_forward(model: models.PreTrainedModel, batch: Batch) -> float:
-    """Multiplications and additions of the matrix products that a forward pass needs, the head's on completions only.
+    """Return the operations of a forward pass's matrix products, with the LM head on completions only.
 
-    Attention counts the causal half of its square; what a kernel or the head computes beyond that is not credited.
+    Attention counts the causal half of the square; any work beyond that is not counted.
     """
     widths = batch.attention_mask.sum(1).double()
     linears = {name: m for name, m in model.named_modules() if isinstance(m, nn.Linear)}
@@ -294,7 +294,7 @@ def flops_forward(model: models.PreTrainedModel, batch: Batch) -> float:
 
 
 def matmul_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of the best of several products of square matrices."""
+    """Return the operations per second of the fastest of several products of square matrices."""
     size = 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = 0.0
@@ -308,13 +308,13 @@ def matmul_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def report_memory(learner: Learner, batch: Batch, started_bytes: int) -> float:
-    """Print the peak and what it should be made of; give their ratio."""
+    """Print peak memory and the sum of its known parts; return their ratio."""
     states = sum(
         4 * p.numel() * (1 + 1 + 2) for model in learner.models.values() for p in set(model.parameters())
     )  # weights, gradients, two moments, all float32
     activations = saved_bytes(learner, batch)
     wanted = states + activations
-    on_gpu = learner.passes.device.type == "cuda"
+    on_gpu = learner.micro_batches.device.type == "cuda"
     used = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes() - started_bytes
     print(
         f"{'peak memory':<34}{used / 2**20:10.0f} MiB, {used / wanted:.2f} times the sum: weights, gradients and "
@@ -324,7 +324,7 @@ def report_memory(learner: Learner, batch: Batch, started_bytes: int) -> float:
 
 
 def saved_bytes(learner: Learner, batch: Batch) -> int:
-    """Bytes that the widest pass of the policy keeps for its backward, each storage once, weights left out."""
+    """Return the bytes that the policy's largest micro-batch saves for backward, without weights."""
     weights = {p.untyped_storage().data_ptr() for p in learner.policy.parameters()}
     seen: dict[int, int] = {}
 
@@ -334,16 +334,16 @@ def saved_bytes(learner: Learner, batch: Batch) -> int:
             seen[storage.data_ptr()] = storage.nbytes()
         return x
 
-    rows = learner.passes.narrow(batch.rows(learner.passes.split(batch)[-1]))
+    rows = learner.micro_batches.trim_padding(batch.rows(learner.micro_batches.split(batch)[-1]))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        kept = learner._logprobs(learner.policy, rows, with_entropy=False)
+        kept = learner.logprobs(learner.policy, rows, with_entropy=False)
     total = sum(seen.values())
     del kept
     return total
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had in use so far."""
+    """Return the peak memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

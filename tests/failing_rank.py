@@ -1,4 +1,4 @@
-"""`mathppo` with a learner that raises on rank 1 at its second update, for torchrun to start."""
+"""Program for torchrun: `mathppo` with a learner that raises on rank 1 at its second update."""
 
 import os
 import sys

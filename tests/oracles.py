@@ -1,4 +1,4 @@
-"""Slow, obvious float64 loops that the property tests hold `mathppo.ppo` to. Imports neither package.
+"""Slow float64 loops that the tests of `mathppo.ppo` compare with. Imports neither package.
 
 Every function takes plain lists (rows of numbers, rows of booleans) and returns plain lists or floats.
 """
@@ -25,7 +25,7 @@ def gae_row(rewards: Row, values: Row, mask: Flags, bootstrap: float, gamma: flo
 
 
 def gae_row_recursive(rewards: Row, values: Row, mask: Flags, bootstrap: float, gamma: float, lam: float) -> Row:
-    """The same from the end backwards; for completions too long for the double loop."""
+    """The same by the backward recursion, for completions too long for the double loop."""
     advantages, next_value, next_advantage = [0.0] * len(mask), bootstrap, 0.0
     for t in reversed(steps_of(mask)):
         residual = rewards[t] + gamma * next_value - values[t]
@@ -77,7 +77,7 @@ def whiten(rows: list[Row], mask: list[Flags], pools: list[int], shift_mean: boo
 def policy_loss_token(
     logprob: float, old_logprob: float, advantage: float, clip_low: float, clip_high: float, dual_clip: float | None
 ) -> float:
-    """PPO's objective by cases instead of by min and clip, negated."""
+    """PPO's loss by cases instead of by min and clip."""
     ratio = math.exp(logprob - old_logprob)
     if advantage >= 0:
         return -advantage * (1 + clip_high if ratio > 1 + clip_high else ratio)

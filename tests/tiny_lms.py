@@ -1,4 +1,4 @@
-"""Tiny causal LMs of several architectures, built in code, and a tokenizer that shows ids as words."""
+"""Tiny causal LMs of several architectures, built in code, and a tokenizer that decodes ids as numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -86,14 +86,14 @@ BUILDERS: dict[str, Callable[[], Any]] = {
 
 
 def build(name: str, seed: int = 0) -> Any:
-    """Give a float32 model in eval mode with weights of a seed; the global generator is left alone."""
+    """Build a float32 model in eval mode with weights of a seed; the global generator is unchanged."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return BUILDERS[name]().eval()
 
 
 class IdsTokenizer:
-    """Decodes ids as words, the special ones left out on request."""
+    """Decodes ids as numbers, without special ids if requested."""
 
     def __init__(self, special: Sequence[int] = ()) -> None:
         self.special = set(special)

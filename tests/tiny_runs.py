@@ -8,8 +8,8 @@ import torch
 from graders.verdict import Status, Verdict
 from mathppo.config import Config, LearnerSettings, ModelSettings, load_config
 from mathppo.learner.backend import models
-from mathppo.learner.backend.sharding import ALONE, Ranks
-from mathppo.learner.experience import Experience
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
+from mathppo.learner.experience import Experience, OldPolicy
 from mathppo.learner.learner import Learner
 from mathppo.learner.load_learner import start_critic
 from mathppo.records import FinishReason, Rollout, ScoredRollout
@@ -43,7 +43,9 @@ def tiny_config(*overrides: tuple[str, str]) -> Config:
     return load_config(None, [*TINY, *overrides])
 
 
-def tiny_learner(*, seed: int = 0, temperature: float = 1.0, ranks: Ranks = ALONE, **settings: object) -> Learner:
+def tiny_learner(
+    *, seed: int = 0, temperature: float = 1.0, dist: DistContext = SINGLE_PROCESS, **settings: object
+) -> Learner:
     """Return a learner whose critic has a head that is not zero, so that values matter.
 
     `stale_anchor` is off by default, because tests learn from the same synthetic rollouts at every step.
@@ -55,16 +57,16 @@ def tiny_learner(*, seed: int = 0, temperature: float = 1.0, ranks: Ranks = ALON
     critic = start_critic(policy, config) if config.has_critic else None
     if critic is not None:
         generator = torch.Generator().manual_seed(seed + 1)
-        for parameter in models.head_of(critic).parameters():
+        for parameter in models.value_head(critic).parameters():
             torch.nn.init.normal_(parameter, std=0.3, generator=generator)
     reference = None
     if config.kl_place != "none":
         reference = models.build_policy(shape, vocab_size=VOCABULARY, bos_id=1, eos_id=2, pad_id=0, seed=seed + 2)
-    return Learner(policy, critic, reference, config, temperature=temperature, max_completion_tokens=12, ranks=ranks)
+    return Learner(policy, critic, reference, config, temperature=temperature, max_completion_tokens=12, dist=dist)
 
 
 def old_logprobs(experience: Experience) -> torch.Tensor:
-    assert experience.old is not None
+    assert isinstance(experience.old, OldPolicy)
     return experience.old.logprobs
 
 

@@ -21,7 +21,7 @@ from mathppo.importers.import_gguf import import_gguf
 from mathppo.learner import diagnostics
 from mathppo.learner.backend import checkpoint, models
 from mathppo.learner.backend.micro_batches import choose_device
-from mathppo.learner.backend.sharding import Ranks, join
+from mathppo.learner.backend.sharding import DistContext, join
 from mathppo.metrics import TRAINING_METRICS, Iteration, append_row
 from mathppo.pipeline.preflight import check_device
 from mathppo.pipeline.stages.evaluate import Policy, evaluate_held_out
@@ -117,7 +117,7 @@ def _grade(options: argparse.Namespace) -> int:
         scored = grade(
             grader, rollouts, config, options.out, source=options.rollouts, made_from=made_from, reporter=Reporter()
         )
-    row = diagnostics.of_rollouts(scored)
+    row = diagnostics.rollout_metrics(scored)
     print(f"{options.out}: {len(scored)} verdicts, accuracy {row.get('accuracy', 0.0):.3f}")
     return 0
 
@@ -127,7 +127,7 @@ def _learn(options: argparse.Namespace) -> int:
         return _learn_on(ranks, options, _configured(options))
 
 
-def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config) -> int:
+def _learn_on(ranks: DistContext, options: argparse.Namespace, config: Config) -> int:
     """Learn on every process that torchrun started, or on this one; the first one writes and prints."""
     if (options.out / checkpoint.HEADER).is_file():
         raise BadArtefact(f"{options.out}: expected no checkpoint yet, found one; choose another --out")
@@ -153,7 +153,7 @@ def _learn_on(ranks: Ranks, options: argparse.Namespace, config: Config) -> int:
     return 0
 
 
-def _reporter_of(ranks: Ranks) -> Reporter:
+def _reporter_of(ranks: DistContext) -> Reporter:
     """Give what shows progress: the first process does for all."""
     return Reporter() if ranks.rank == 0 else SILENT
 

@@ -1,4 +1,4 @@
-"""What an iteration measured, as rows of the metric table in `mathppo.metrics`.
+"""Metrics of an iteration, under the names of the table in `mathppo.metrics`.
 
 A metric without a value (an explained variance of constant outcomes, a mean over no token) is left out.
 """
@@ -13,23 +13,24 @@ from torch import Tensor
 from graders.verdict import Status
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings, RewardSettings
-from mathppo.learner.experience import Experience, PolicyView
+from mathppo.learner.experience import Experience, OldPolicy
+from mathppo.learner.objective import importance_weights
 from mathppo.metrics import NUM_POSITIONS, MetricRow
 from mathppo.ppo import kl, losses
-from mathppo.ppo.estimators import explained_variance
+from mathppo.ppo.explained_variance import explained_variance
 from mathppo.records import ScoredRollout
 from mathppo.reward import penalties_of
 
 
-def of_rollouts(
+def rollout_metrics(
     scored: Sequence[ScoredRollout], settings: RewardSettings | None = None, *, overlong_budget_tokens: int = 0
 ) -> MetricRow:
-    """Rewards, penalties, verdicts and lengths of an iteration's rollouts; at least one.
+    """Measure rewards, penalties, verdicts and lengths of an iteration's rollouts.
 
     Args:
-        scored: the rollouts.
-        settings: of the reward, for the penalties that are switched on; None = leave them out.
-        overlong_budget_tokens: as `reward_of` was given it.
+        scored: at least one rollout.
+        settings: of the reward, for its penalties; None = leave the penalties out.
+        overlong_budget_tokens: as in `reward_of`.
     """
     rewards = [item.reward for item in scored if item.reward is not None]
     graded = [item for item in scored if item.verdict.status is not Status.ERROR]
@@ -65,8 +66,17 @@ def of_rollouts(
     return _with_a_value(row)
 
 
-def of_experience(experience: Experience, old: PolicyView, settings: LearnerSettings, *, kl_coef: float) -> MetricRow:
-    """What is known before the first optimizer step: sampler mismatch, advantages, values, entropy, reference KL."""
+def experience_metrics(
+    experience: Experience, old: OldPolicy, settings: LearnerSettings, *, kl_coef: float
+) -> MetricRow:
+    """Measure the state before the first optimizer step: sampler mismatch, advantages, values, entropy, reference KL.
+
+    Args:
+        experience: of the iteration.
+        old: the policy before the update, on the whole batch.
+        settings: of the learner.
+        kl_coef: the current weight of the reference KL.
+    """
     mask = experience.batch.loss_mask
     log_ratio = (old.logprobs - experience.batch.behaviour_logprobs)[mask]
     advantages = experience.raw_advantages[mask]
@@ -86,7 +96,7 @@ def of_experience(experience: Experience, old: PolicyView, settings: LearnerSett
         "advantage_by_position": by_position(experience.raw_advantages, mask),
     }
     if settings.importance != "off":
-        row |= _of_weights(old, experience.batch, settings)
+        row |= _weight_metrics(old, experience, settings)
     if experience.ref_logprobs is not None:
         difference = (old.logprobs - experience.ref_logprobs)[mask]
         row |= {"ref_kl": kl.exp_excess(-difference).mean().item(), "kl_coef": kl_coef}
@@ -100,10 +110,10 @@ def of_experience(experience: Experience, old: PolicyView, settings: LearnerSett
     return _with_a_value(row)
 
 
-def of_update(
+def update_metrics(
     parts: Sequence[losses.Stats], *, num_skipped: int, stopped_early: bool, lr: Mapping[str, float]
 ) -> MetricRow:
-    """Means over the minibatches that took a step; maxima over the maxima."""
+    """Average the statistics of the optimizer steps; keys that end in `_max` by maximum."""
     names = [
         "policy_loss", "positive_nll", "value_loss", "approx_kl", "clip_share_high", "clip_share_low",
         "clip_share_dual", "value_clip_share", "ratio_max", "policy_grad_norm", "critic_grad_norm",
@@ -116,8 +126,8 @@ def of_update(
     return _with_a_value(row)
 
 
-def of_critic(parts: Sequence[losses.Stats], values: Float[Tensor, "B T"], held_out: Batch) -> MetricRow:
-    """An epoch of critic pretraining: its mean loss, and what the critic knows of held-out outcomes."""
+def critic_metrics(parts: Sequence[losses.Stats], values: Float[Tensor, "B T"], held_out: Batch) -> MetricRow:
+    """Measure an epoch of critic pretraining: its mean loss, and the explained variance of held-out outcomes."""
     row = {
         name: torch.stack([part[name] for part in parts]).mean().item() if parts else math.nan
         for name in ("value_loss", "critic_grad_norm")
@@ -126,7 +136,7 @@ def of_critic(parts: Sequence[losses.Stats], values: Float[Tensor, "B T"], held_
 
 
 def by_position(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> list[float]:
-    """Mean of `x` in each tenth of the completions, first to last; an empty tenth repeats the one before it."""
+    """Return the mean of `x` in each tenth of the completions, first to last; an empty tenth repeats the previous."""
     steps = mask.cumsum(1) - 1
     tenth = (steps * NUM_POSITIONS // mask.sum(1, keepdim=True).clamp(min=1))[mask]
     sums = torch.zeros(NUM_POSITIONS).index_add(0, tenth, x[mask].float())
@@ -138,25 +148,26 @@ def by_position(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> list[floa
 
 
 def by_size(log_ratio: Float[Tensor, " N"]) -> list[float]:
-    """Share of the numbers whose magnitude lies in each decade: below 1e-7, from there to 1e-6, ..., 10 and above."""
+    """Return the share of numbers per decade of magnitude: below 1e-7, 1e-7 to 1e-6, ..., 10 and above."""
     edges = 10.0 ** torch.arange(-7.0, 2.0, dtype=torch.float64)
     decade = torch.bucketize(log_ratio.abs().double().cpu(), edges, right=True)
     return (torch.bincount(decade, minlength=NUM_POSITIONS) / max(1, len(log_ratio))).tolist()
 
 
 def _ess_share(log_ratio: Float[Tensor, " N"]) -> float:
-    """Kish's effective sample size of the ratios, over their number: (sum w)^2 / (N sum w^2)."""
+    """Return Kish's effective sample size of the ratios divided by their number: (sum w)^2 / (N sum w^2)."""
     weights = (log_ratio.double() - log_ratio.double().amax()).exp() if len(log_ratio) else log_ratio
     return (weights.sum() ** 2 / (len(weights) * (weights**2).sum())).item() if len(weights) else math.nan
 
 
-def _of_weights(old: PolicyView, batch: Batch, settings: LearnerSettings) -> dict[str, float]:
-    mask = batch.loss_mask
+def _weight_metrics(old: OldPolicy, experience: Experience, settings: LearnerSettings) -> dict[str, float]:
+    batch, mask = experience.batch, experience.batch.loss_mask
+    _, weights = importance_weights(old.logprobs, batch, settings, step=experience.step)
     log_ratio = torch.where(mask, old.logprobs - batch.behaviour_logprobs, 0.0)
     if settings.importance == "sequence":
         log_ratio = log_ratio.sum(1, keepdim=True).expand_as(log_ratio)
     return {
-        "importance_weight_mean": old.weights[mask].mean().item(),
+        "importance_weight_mean": weights[mask].mean().item(),
         "importance_weight_capped_share": (log_ratio[mask].exp() > settings.importance_cap).float().mean().item(),
     }
 

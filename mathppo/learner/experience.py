@@ -1,10 +1,10 @@
-"""What an update learns from: a batch with the frozen models' view of it.
+"""Experience of one iteration: a batch, and everything that its loss compares with.
 
-Everything here is computed once per iteration, before the first optimizer step, and has no gradient.
+Computed once per iteration, before the first optimizer step, without gradients.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -13,26 +13,31 @@ from torch import Tensor
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
-from mathppo.learner.backend.sharding import Ranks
-from mathppo.ppo import estimators, gae, kl, masked
+from mathppo.learner.backend.sharding import DistContext
+from mathppo.ppo import gae, kl, masked
+from mathppo.ppo.advantages import discounted_returns, grpo_advantages, reinforce_plus_plus_advantages, rloo_advantages
 
 
 @dataclass(frozen=True)
-class PolicyView:
-    """What the policy made of a batch before the update.
+class OldPolicy:
+    """The policy before the update, on the rows of a batch.
 
     Args:
-        logprobs: `old_logprobs`, the learner's own, nats.
+        logprobs: `old_logprobs`, the learner's, nats.
         entropies: of its next-token distributions, nats.
-        anchor: log-probabilities that the ratio and its clip refer to: the behaviour policy's where a rollout is stale
-            and the setting says so, else `logprobs`.
-        weights: truncated importance weights, learner over sampler; 1 where the ratio refers to the sampler itself.
     """
 
     logprobs: Float[Tensor, "B T"]
     entropies: Float[Tensor, "B T"]
-    anchor: Float[Tensor, "B T"]
-    weights: Float[Tensor, "B T"]
+
+
+@dataclass(frozen=True)
+class FromUpdatePass:
+    """Takes the place of `OldPolicy` in an update of one optimizer step.
+
+    The forward pass of that step runs on the old policy, so `old_logprobs` is `logprobs.detach()` and a separate pass
+    is not needed.
+    """
 
 
 @dataclass(frozen=True)
@@ -40,20 +45,20 @@ class Experience:
     """A batch, and per step what the update compares with.
 
     Args:
-        batch: as collated.
-        step: number of updates that the policy has seen; rollouts of an earlier one are stale.
-        old: the policy's view; None where the update's only step takes it from its own forward pass.
-        values: the critic's, before this update; 0 without a critic.
-        bootstrap_values: V after the whole completion where it was truncated and the setting asks for it; else 0.
-        ref_logprobs: the reference policy's; None where no KL is taken.
+        batch: collated rollouts.
+        step: number of updates that the policy has seen; rollouts of an earlier step are stale.
+        old: the policy before the update.
+        values: the critic's, before the update; 0 without a critic.
+        bootstrap_values: V after the whole completion if it was truncated and `truncation = "bootstrap"`, else 0.
+        ref_logprobs: the reference policy's; None without a reference KL.
         raw_advantages: before whitening.
         advantages: as the loss uses them.
-        returns: the critic's targets.
+        returns: targets of the critic.
     """
 
     batch: Batch
     step: int
-    old: PolicyView | None
+    old: OldPolicy | FromUpdatePass
     values: Float[Tensor, "B T"]
     bootstrap_values: Float[Tensor, " B"]
     ref_logprobs: Float[Tensor, "B T"] | None
@@ -61,72 +66,23 @@ class Experience:
     advantages: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]
 
-    def rows(self, index: Int[Tensor, " N"]) -> "Experience":
-        """Give the rows of `index`, in that order; widths stay."""
-        picked = {name: x[index] if isinstance(x, Tensor) else x for name, x in vars(self).items()}
-        old = None if self.old is None else PolicyView(**{name: x[index] for name, x in vars(self.old).items()})
-        return Experience(**{**picked, "batch": self.batch.rows(index), "old": old})
+    def rows(self, index: Int[Tensor, " N"], batch: Batch | None = None) -> "Experience":
+        """Return the rows of `index`, in that order.
 
-    def on(self, batch: Batch) -> "Experience":
-        """Give the same rows beside `batch`, the same with fewer columns or on another device."""
+        Args:
+            index: row indices.
+            batch: the same rows of the batch, trimmed or on another device; None = as they are.
+        """
+        batch = self.batch.rows(index) if batch is None else batch
 
-        def fit(x: Tensor) -> Tensor:
-            return (x[:, : batch.completion_width] if x.dim() == 2 else x).to(batch.ids.device)
+        def pick(x: Tensor) -> Tensor:
+            return (x[index][:, : batch.completion_width] if x.dim() == 2 else x[index]).to(batch.ids.device)
 
-        fitted = {name: fit(x) if isinstance(x, Tensor) else x for name, x in vars(self).items()}
-        old = None if self.old is None else PolicyView(**{name: fit(x) for name, x in vars(self.old).items()})
-        return Experience(**{**fitted, "batch": batch, "old": old})
-
-
-@torch.no_grad()
-def view_policy(
-    logprobs: Float[Tensor, "B T"],
-    entropies: Float[Tensor, "B T"],
-    batch: Batch,
-    *,
-    step: int,
-    settings: LearnerSettings,
-) -> PolicyView:
-    """Weigh the sampler's tokens, and choose what the clip refers to.
-
-    The recomputed log-probability as the ratio's denominator would let a stale rollout's distance from the sampler grow
-    unclipped (marin-community/marin#8955); its ratio refers to the behaviour policy, which also corrects for it.
-
-    Args:
-        logprobs: the learner's own before the update, nats.
-        entropies: of the policy, nats.
-        batch: the same rows.
-        step: number of updates that the policy has seen.
-        settings: of the learner.
-
-    Source: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training", for the weights;
-    Schulman et al. 2017, "Proximal Policy Optimization Algorithms", section 3, for the anchor: the policy that acted.
-    """
-    is_stale = (batch.policy_step < step)[:, None] & batch.loss_mask & (settings.stale_anchor == "behaviour")
-    if settings.importance == "off":
-        weights = batch.loss_mask.to(logprobs.dtype)
-    else:
-        weigh = {"token": estimators.token_importance_weights, "sequence": estimators.sequence_importance_weights}
-        weights = weigh[settings.importance](
-            logprobs, batch.behaviour_logprobs, batch.loss_mask, cap=settings.importance_cap
-        )
-    return PolicyView(
-        logprobs=logprobs,
-        entropies=entropies,
-        anchor=torch.where(is_stale, batch.behaviour_logprobs, logprobs),
-        weights=torch.where(is_stale, 1.0, weights),
-    )
-
-
-def put_together(
-    parts: Sequence[tuple[Int[Tensor, " N"], PolicyView]], like: Float[Tensor, "B T"], ranks: Ranks
-) -> PolicyView:
-    """Give the whole batch's view from those of its rows on all ranks; what no part covers is 0."""
-    whole = {field.name: torch.zeros_like(like) for field in fields(PolicyView)}
-    for index, view in parts:
-        for name, x in vars(view).items():
-            whole[name][index, : x.shape[1]] = x.cpu()
-    return PolicyView(**{name: ranks.add(x) for name, x in whole.items()})
+        old = self.old
+        if isinstance(old, OldPolicy):
+            old = OldPolicy(pick(old.logprobs), pick(old.entropies))
+        tensors = {name: pick(x) for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, batch=batch, old=old, **tensors)
 
 
 @torch.no_grad()
@@ -134,30 +90,30 @@ def build_experience(
     batch: Batch,
     *,
     step: int,
-    old: PolicyView | None,
+    old: OldPolicy | FromUpdatePass,
     values: Float[Tensor, "B T"],
     final_values: Float[Tensor, " B"],
     ref_logprobs: Float[Tensor, "B T"] | None,
     kl_coef: float,
     settings: LearnerSettings,
 ) -> Experience:
-    """Place the reward, and estimate advantages and targets.
+    """Place the reward, and estimate advantages and return targets.
 
     Args:
         batch: scored rollouts.
         step: number of updates that the policy has seen.
-        old: the policy's view of them; None where no KL is taken off the reward and the update makes it itself.
+        old: the policy before the update; must be an `OldPolicy` if `kl_place = "reward"`.
         values: the critic's; zeros without a critic.
-        final_values: V(prompt + whole completion); read where truncated and `truncation = "bootstrap"`.
-        ref_logprobs: the reference policy's; None without one.
-        kl_coef: weight of the reference KL now.
+        final_values: V(prompt + whole completion); read for truncated rows if `truncation = "bootstrap"`.
+        ref_logprobs: the reference policy's; None without a reference.
+        kl_coef: the current weight of the reference KL.
         settings: of the learner.
 
-    Source: Yue et al. 2025, "VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks", for
-    lambdas of the policy and of the critic apart, and for one that grows with the completion.
+    Source: separate lambdas for policy and critic, and one that grows with the completion: Yue et al. 2025, "VAPO:
+    Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks".
     """
     rewards = gae.token_rewards(batch.outcome, batch.completion_mask)
-    if settings.kl_place == "reward" and ref_logprobs is not None and old is not None:
+    if settings.kl_place == "reward" and ref_logprobs is not None and isinstance(old, OldPolicy):
         token_kl = kl.kl_estimate(old.logprobs, ref_logprobs, settings.kl_kind)
         rewards = gae.token_rewards(batch.outcome, batch.completion_mask, token_kl, kl_coef=kl_coef)
     bootstrap = torch.where(batch.truncated & (settings.truncation == "bootstrap"), final_values, 0.0)
@@ -172,7 +128,7 @@ def build_experience(
         advantages = masked.whiten(raw, batch.loss_mask) if settings.whiten else raw
     else:
         raw = advantages = _critic_free_advantages(rewards, batch, settings)
-        returns = estimators.discounted_returns(rewards, batch.completion_mask, gamma=settings.gamma)
+        returns = discounted_returns(rewards, batch.completion_mask, gamma=settings.gamma)
     return Experience(
         batch=batch,
         step=step,
@@ -186,13 +142,24 @@ def build_experience(
     )
 
 
+def gather_old_policy(
+    parts: Iterable[tuple[Int[Tensor, " N"], OldPolicy]], like: Float[Tensor, "B T"], dist: DistContext
+) -> OldPolicy:
+    """Merge the old policy on some rows of each rank into that on the whole batch; rows of no part are 0."""
+    logprobs, entropies = torch.zeros_like(like), torch.zeros_like(like)
+    for index, old in parts:
+        width = old.logprobs.shape[1]
+        logprobs[index, :width], entropies[index, :width] = old.logprobs.cpu(), old.entropies.cpu()
+    return OldPolicy(dist.all_reduce(logprobs), dist.all_reduce(entropies))
+
+
 def _critic_free_advantages(
     rewards: Float[Tensor, "B T"], batch: Batch, settings: LearnerSettings
 ) -> Float[Tensor, "B T"]:
     if settings.algorithm == "reinforce++":
-        return estimators.reinforce_plus_plus_advantages(
+        return reinforce_plus_plus_advantages(
             rewards, batch.completion_mask, gamma=settings.gamma, loss_mask=batch.loss_mask
         )
-    compare = estimators.rloo_advantages if settings.algorithm == "rloo" else estimators.grpo_advantages
-    per_rollout = compare(rewards.sum(1), batch.group, scored_mask=batch.loss_mask.any(1))
+    estimate = rloo_advantages if settings.algorithm == "rloo" else grpo_advantages
+    per_rollout = estimate(rewards.sum(1), batch.group, scored_mask=batch.loss_mask.any(1))
     return torch.where(batch.completion_mask, per_rollout[:, None], 0.0)

@@ -1,4 +1,4 @@
-"""From folders to a learner: one that goes on, one that starts, and the reference policy."""
+"""Loads learners from folders: a resumed learner, a new learner, and the reference policy."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from mathppo.errors import BadCheckpoint
 from mathppo.learner.backend import checkpoint, models
 from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.learner.backend.optimizers import CRITIC, POLICY
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 from mathppo.learner.learner import Learner
 
 
@@ -19,18 +19,18 @@ def load_learner(
     temperature: float,
     max_completion_tokens: int | None = None,
     seed: int = 0,
-    ranks: Ranks = ALONE,
+    dist: DistContext = SINGLE_PROCESS,
 ) -> Learner:
-    """Restore a learner from a checkpoint, exactly as it was saved, by whatever number of processes.
+    """Restore a learner from a checkpoint, exactly as it was saved by any number of processes.
 
     Args:
         path: the checkpoint.
         settings: of the learner.
-        reference: folder of the reference policy; read only where the settings take a KL.
+        reference: folder of the reference policy; read only if the settings use a KL.
         temperature: the sampler's.
         max_completion_tokens: the sampler's budget.
-        seed: of the first draw of LoRA's factors.
-        ranks: the processes that share the work.
+        seed: of the initial LoRA factors.
+        dist: the processes that share the work.
 
     Raises:
         BadCheckpoint: missing, damaged, of another model, or without the critic that the algorithm needs.
@@ -40,7 +40,7 @@ def load_learner(
     if settings.has_critic:
         if not (path / CRITIC).is_dir():
             raise BadCheckpoint(
-                f"{path}: expected a critic beside the policy for learner.algorithm={settings.algorithm!r}, found "
+                f"{path}: expected a critic next to the policy for learner.algorithm={settings.algorithm!r}, found "
                 "none; start from a checkpoint of that algorithm"
             )
         critic = models.load_critic(path / CRITIC)
@@ -55,7 +55,7 @@ def load_learner(
         max_completion_tokens=max_completion_tokens,
         step=step,
         seed=seed,
-        ranks=ranks,
+        dist=dist,
     )
     learner.restore(path)
     return learner
@@ -69,9 +69,9 @@ def start_learner(
     temperature: float,
     max_completion_tokens: int | None = None,
     seed: int = 0,
-    ranks: Ranks = ALONE,
+    dist: DistContext = SINGLE_PROCESS,
 ) -> Learner:
-    """Give the learner of a policy that has no critic yet; arguments and errors as in `load_learner`."""
+    """Build the learner of a policy that has no critic yet; arguments and errors as in `load_learner`."""
     policy = models.load_policy(path)
     return Learner(
         policy,
@@ -81,15 +81,15 @@ def start_learner(
         temperature=temperature,
         max_completion_tokens=max_completion_tokens,
         seed=seed,
-        ranks=ranks,
+        dist=dist,
     )
 
 
 def start_critic(policy: PreTrainedModel, settings: LearnerSettings) -> PreTrainedModel:
-    """Give the critic that the settings start from; a new one says 0 everywhere.
+    """Build or load the critic that the settings start from; a new critic's values are 0.
 
     Raises:
-        BadCheckpoint: `critic_from` is missing, damaged, or has another vocabulary than the policy.
+        BadCheckpoint: `critic_from` is missing, damaged, or has a smaller vocabulary than the policy.
     """
     if settings.shared_trunk:
         return models.build_shared_critic(policy)
@@ -99,12 +99,12 @@ def start_critic(policy: PreTrainedModel, settings: LearnerSettings) -> PreTrain
     sizes = critic.config.get_text_config().vocab_size, policy.config.get_text_config().vocab_size
     if sizes[0] < sizes[1]:
         raise BadCheckpoint(
-            f"{settings.critic_from}: expected a critic that reads the policy's {sizes[1]} tokens, got one of "
-            f"{sizes[0]}; start from a model with the policy's tokenizer"
+            f"{settings.critic_from}: expected a critic with a vocabulary of at least the policy's {sizes[1]} tokens, "
+            f"got {sizes[0]}; start from a model with the policy's tokenizer"
         )
     return critic
 
 
 def load_reference(path: Path, settings: LearnerSettings) -> PreTrainedModel | None:
-    """Load the frozen reference policy, or None where the settings take no KL."""
+    """Load the frozen reference policy; None if the settings use no KL."""
     return None if settings.kl_place == "none" else models.load_policy(path).requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Supervised learning of worked derivations, so that PPO starts from a policy with some skill."""
+"""Supervised training on worked derivations, the warm start of PPO."""
 
 import math
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from mathppo.config import WarmstartSettings
 from mathppo.learner.backend.models import PreTrainedModel
 
 IGNORED = -100
-"""Label of a position that is not learnt: prompt and padding."""
+"""Label of a position without a loss: prompt and padding."""
 
 Example = tuple[Sequence[int], Sequence[int]]
 """Prompt ids and completion ids, stop token included."""
 
 
 def learning_rate(step: int, settings: WarmstartSettings) -> float:
-    """Give the rate of a step: linear over the first 5 %, then a cosine from the peak to a tenth of it."""
+    """Return the learning rate of a step: linear over the first 5 %, then a cosine from the peak to a tenth of it."""
     warmup = max(1, settings.steps // 20)
     if step < warmup:
         return settings.lr * (step + 1) / warmup
@@ -33,7 +33,7 @@ def make_optimizer(policy: PreTrainedModel) -> torch.optim.AdamW:
 def supervised_step(
     policy: PreTrainedModel, optimizer: torch.optim.Optimizer, examples: Sequence[Example], *, lr: float
 ) -> float:
-    """Take one step on the mean negative log-likelihood of the completions' tokens; give that loss in nats."""
+    """Take one step on the mean negative log-likelihood of the completion tokens; return that loss in nats."""
     ids, mask, labels = _pad(examples)
     ids, mask, labels = (x.to(policy.device) for x in (ids, mask, labels))
     logits = policy(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, :-1]
@@ -48,7 +48,7 @@ def supervised_step(
 
 
 def _pad(examples: Sequence[Example]) -> tuple[Tensor, Tensor, Tensor]:
-    """Pad on the right: ids, attention mask, labels, each `[B, L]`."""
+    """Return right-padded ids, attention mask and labels, each `[B, L]`."""
     width = max(len(prompt) + len(completion) for prompt, completion in examples)
     ids = torch.zeros(len(examples), width, dtype=torch.long)
     mask = torch.zeros_like(ids)

@@ -6,6 +6,7 @@ Rollouts of a step are annotated with the checkpoint of that step, which sampled
 from collections.abc import Mapping, Sequence
 
 from mathppo.batch import collate
+from mathppo.learner.experience import OldPolicy
 from mathppo.learner.learner import Learner
 from mathppo.prompts import PreTrainedTokenizerBase, special_ids
 from mathppo.records import Problem, ScoredRollout
@@ -33,7 +34,7 @@ def annotate(
 ) -> list[RolloutView]:
     """Return views of rollouts that the learner's policy sampled; `problems` are given by id."""
     experience = learner.experience(collate(scored, pad_id=special_ids(tokenizer).pad))
-    assert experience.old is not None
+    assert isinstance(experience.old, OldPolicy)
     has_critic = learner.critic is not None
     views = []
     for row, item in enumerate(scored):

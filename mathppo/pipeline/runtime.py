@@ -20,7 +20,7 @@ from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.generator.engines import open_engine
 from mathppo.learner.backend import models
 from mathppo.learner.backend.micro_batches import choose_device
-from mathppo.learner.backend.sharding import Ranks
+from mathppo.learner.backend.sharding import DistContext
 from mathppo.learner.learner import Learner
 from mathppo.metrics import MetricRow
 from mathppo.pipeline.annotate_rollouts import annotate
@@ -48,7 +48,7 @@ class SharedEngine:
 
     shares_weights = False
 
-    def __init__(self, local: Generator, ranks: Ranks) -> None:
+    def __init__(self, local: Generator, ranks: DistContext) -> None:
         self.local, self.ranks = local, ranks
 
     @property
@@ -61,7 +61,7 @@ class SharedEngine:
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
         """Sample on every rank, each its share; the iterator has to be exhausted."""
-        self.ranks.share(Sample(requests, sampling))
+        self.ranks.broadcast(Sample(requests, sampling))
         yield from self.sample_share(requests, sampling)
 
     def sample_share(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
@@ -110,7 +110,7 @@ class RankWorker:
 
     config: Config
     run: RunDirectory
-    ranks: Ranks
+    ranks: DistContext
     tokenizer: PreTrainedTokenizerBase
     learner: Learner
     engine: Generator | None
@@ -119,12 +119,12 @@ class RankWorker:
 
     def run_on_all_ranks(self, command: Command[T]) -> T:
         """Run a command on every rank, and return the first rank's result; only the first rank calls this."""
-        self.ranks.share(command)
+        self.ranks.broadcast(command)
         return command.run(self)
 
     def run_worker_loop(self) -> None:
         """Run the first rank's commands until it sends None; the other ranks call this."""
-        while (command := self.ranks.share(None)) is not None:
+        while (command := self.ranks.broadcast(None)) is not None:
             command.run(self)
 
     def sleep_engine(self) -> None:
@@ -209,7 +209,7 @@ class AnnotateRollouts(Command[list[RolloutView]]):
 
 
 def open_rank_worker(
-    config: Config, run: RunDirectory, ranks: Ranks, newest: Path, probe: Problem, reporter: Reporter = SILENT
+    config: Config, run: RunDirectory, ranks: DistContext, newest: Path, probe: Problem, reporter: Reporter = SILENT
 ) -> RankWorker:
     """Open this rank's learner at a checkpoint and its engine with the same weights; every rank has to.
 
@@ -240,7 +240,7 @@ def open_rank_worker(
 
 
 def _open_engine(
-    config: Config, run: RunDirectory, ranks: Ranks, learner: Learner, tokenizer: PreTrainedTokenizerBase
+    config: Config, run: RunDirectory, ranks: DistContext, learner: Learner, tokenizer: PreTrainedTokenizerBase
 ) -> Generator | None:
     # An engine with a copy of the weights starts from the warm start's folder, which is never deleted, and is synced.
     folder, module = run.warmstart / "policy", learner.policy
@@ -256,7 +256,7 @@ def _open_engine(
     return SharedEngine(engine, ranks) if is_shared else engine
 
 
-def check_engine(config: Config, ranks: Ranks) -> None:
+def check_engine(config: Config, ranks: DistContext) -> None:
     """Check that the engine can run with a learner on several processes.
 
     Raises:

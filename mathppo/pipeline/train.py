@@ -18,7 +18,7 @@ from mathppo.config import Config
 from mathppo.evaluate.accuracy import Mode
 from mathppo.learner import diagnostics
 from mathppo.learner.backend import checkpoint
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 from mathppo.metrics import Iteration, MetricRow, append_row
 from mathppo.pipeline.annotate_rollouts import choose_rollouts
 from mathppo.pipeline.preflight import check_start
@@ -89,7 +89,7 @@ class Session:
     watch: Stopwatch
 
 
-def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) -> RunDirectory:
+def train(config: Config, root: Path, reporter: Reporter, ranks: DistContext = SINGLE_PROCESS) -> RunDirectory:
     """Start or resume a run in the directory `root`, and return the directory when it is finished.
 
     Args:
@@ -116,13 +116,13 @@ def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) 
     else:
         check_start(config)  # before anything is written
         _run(config, run, ranks, reporter)
-    ranks.share(None)  # ends the other ranks' loops
+    ranks.broadcast(None)  # ends the other ranks' loops
     return run
 
 
-def _work_for_first_rank(config: Config, run: RunDirectory, ranks: Ranks) -> None:
+def _work_for_first_rank(config: Config, run: RunDirectory, ranks: DistContext) -> None:
     """Wait for the first rank's checkpoint and probe problem, then run its commands."""
-    opened = ranks.share(None)
+    opened = ranks.broadcast(None)
     if opened is None:
         return
     worker = open_rank_worker(config, run, ranks, *opened)
@@ -132,7 +132,7 @@ def _work_for_first_rank(config: Config, run: RunDirectory, ranks: Ranks) -> Non
         worker.close()
 
 
-def _run(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) -> None:
+def _run(config: Config, run: RunDirectory, ranks: DistContext, reporter: Reporter) -> None:
     """Run the stages that are not finished, then write summary and report."""
     watch = Stopwatch()
     with open_pool(config.grader) as pool, open_run(run, config, sandbox_status(pool)):
@@ -147,14 +147,14 @@ def _run(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) ->
 
 
 def _run_stages(
-    config: Config, run: RunDirectory, ranks: Ranks, pool: GraderPool, watch: Stopwatch, reporter: Reporter
+    config: Config, run: RunDirectory, ranks: DistContext, pool: GraderPool, watch: Stopwatch, reporter: Reporter
 ) -> None:
     with watch.measure("prepare"):
         problems, held_out = prepare(config, run.train_problems.parent, reporter)
     with watch.measure("warmstart"):
         warmstart(config, problems, run.warmstart, reporter)
     newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
-    ranks.share((newest, problems[0]))
+    ranks.broadcast((newest, problems[0]))
     worker = open_rank_worker(config, run, ranks, newest, problems[0], reporter)
     try:
         session = Session(worker, pool, problems, held_out, watch)
@@ -200,7 +200,7 @@ def iterate(session: Session) -> MetricRow:
         metrics = worker.run_on_all_ranks(Learn(scored))
     synced = worker.run_on_all_ranks(SyncWeights())
     metrics = {
-        **diagnostics.of_rollouts(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
+        **diagnostics.rollout_metrics(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
         **metrics,
         **synced,
         **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},

@@ -17,7 +17,7 @@ from mathppo.config import Config
 from mathppo.errors import BrokenInvariant
 from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.learner import forward
-from mathppo.learner.backend.lora import plain_state
+from mathppo.learner.backend.lora import merged_state
 from mathppo.learner.learner import Learner
 from mathppo.metrics import MetricRow
 from mathppo.pipeline.stages.generate import sampling_of
@@ -76,7 +76,7 @@ class WeightSync:
             self.engine.refresh(self.learner.step)
             return {}
         started = time.monotonic()
-        weights = plain_state(self.learner.policy)
+        weights = merged_state(self.learner.policy)
         if self.engine is not None:
             self.engine.refresh(self.learner.step, weights)
         del weights
@@ -97,7 +97,7 @@ class WeightSync:
         ]
         sampled = [] if self.engine is None else list(self.engine.generate(requests, sampling))
         # Rollouts of every rank's engine, since each has a copy; and the same rows on all ranks, for the forward pass.
-        by_rank = self.learner.passes.ranks.gather(sorted(sampled, key=lambda rollout: rollout.sample_index))
+        by_rank = self.learner.dist.gather(sorted(sampled, key=lambda rollout: rollout.sample_index))
         rollouts = [rollout for of_rank in by_rank for rollout in of_rank]
         ours, mask = self._learner_logprobs(rollouts, temperature=self.learner.temperature)
         width = ours.shape[1]
@@ -119,7 +119,7 @@ class WeightSync:
         settings = self.config.generator
         # A server chooses its precision: half precision on a GPU, unless the settings say otherwise.
         may_halve = settings.engine == "vllm-http" and settings.dtype == "auto" and torch.cuda.is_available()
-        is_exact = self.learner.compute.dtype == torch.float32 and settings.dtype != "bfloat16" and not may_halve
+        is_exact = self.learner.options.dtype == torch.float32 and settings.dtype != "bfloat16" and not may_halve
         return settings.probe_tolerance or (TOLERANCE_FLOAT32 if is_exact else TOLERANCE_BFLOAT16)
 
     @torch.no_grad()
@@ -129,9 +129,9 @@ class WeightSync:
         scored = [ScoredRollout(rollout=rollout, verdict=unread, reward=0.0) for rollout in rollouts]
         batch = collate(scored, pad_id=special_ids(self.tokenizer).pad)
         learner = self.learner
-        logprobs, _ = learner.passes.run(
+        logprobs, _ = learner.micro_batches.run(
             lambda rows: forward.completion_logprobs(
-                learner.policy, rows, temperature=temperature, with_entropy=False, compute=learner.compute
+                learner.policy, rows, temperature=temperature, with_entropy=False, options=learner.options
             ),
             batch,
         )
@@ -152,7 +152,7 @@ class WeightSync:
                 "they are those of temperature 1: the engine returns raw log-probabilities; start it with "
                 "--logprobs-mode processed_logprobs"
             )
-        compute = str(self.learner.compute.dtype).removeprefix("torch.")
+        compute = str(self.learner.options.dtype).removeprefix("torch.")
         if self.config.generator.dtype not in ("auto", compute):
             return (
                 f"the engine computes in {self.config.generator.dtype}, the learner in {compute}, and bfloat16 rounds "

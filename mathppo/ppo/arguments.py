@@ -1,6 +1,6 @@
-"""What every function in this room asks of its arguments: shapes that agree, masks that are boolean, floats of 32 bits.
+"""Argument checks of the package: equal shapes, boolean masks, at least 32-bit floats.
 
-Nothing here broadcasts: a `[B, 1]` mask against `[B, T]` values is nearly always a mistake, and a silent one.
+Nothing is broadcast: a `[B, 1]` mask with `[B, T]` values is nearly always a silent mistake.
 """
 
 import torch
@@ -11,11 +11,11 @@ from mathppo.errors import BadInput, BadSetting
 
 
 def require_same_shape(where: str, **tensors: Tensor | None) -> None:
-    """Refuses tensors whose shapes differ from the first one's; `None` stands for an argument that was not given.
+    """Raise if a tensor's shape differs from the first one's.
 
     Args:
         where: name of the calling function, for the message.
-        tensors: the arguments by name.
+        tensors: the arguments by name; None = not given.
 
     Raises:
         BadInput: two shapes differ.
@@ -27,12 +27,12 @@ def require_same_shape(where: str, **tensors: Tensor | None) -> None:
         if tuple(tensor.shape) != expected:
             raise BadInput(
                 f"{where}: expected {name} of shape {list(expected)} like {first}, got {list(tensor.shape)}; "
-                "pad all of them to one completion width, nothing is broadcast"
+                "pad all tensors to one completion width, nothing is broadcast"
             )
 
 
 def require_per_row(where: str, rows: int, **tensors: Tensor | None) -> None:
-    """Refuses tensors that are not `[B]`, one number per row.
+    """Raise if a tensor is not `[B]`, one number per row.
 
     Raises:
         BadInput: a shape is not `[rows]`.
@@ -45,7 +45,7 @@ def require_per_row(where: str, rows: int, **tensors: Tensor | None) -> None:
 
 
 def require_range(where: str, name: str, value: float, low: float, high: float) -> None:
-    """Refuses a scalar outside `[low, high]`, and NaN.
+    """Raise if a scalar is outside `[low, high]` or NaN.
 
     Raises:
         BadSetting: the value is outside.
@@ -55,19 +55,19 @@ def require_range(where: str, name: str, value: float, low: float, high: float) 
 
 
 def as_mask(mask: Shaped[Tensor, "*dims"]) -> Bool[Tensor, "*dims"]:
-    """The mask as booleans: anything non-zero is True, so that masks of 0 and 1 of any dtype can be given."""
+    """Return the mask as booleans; masks of 0 and 1 in any dtype are accepted."""
     return mask if mask.dtype == torch.bool else mask != 0
 
 
 def as_float(x: Shaped[Tensor, "*dims"]) -> Shaped[Tensor, "*dims"]:
-    """The tensor in at least 32-bit floating point; float64 stays float64."""
+    """Return the tensor in at least 32-bit floating point; float64 stays float64."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def keep(x: Shaped[Tensor, "*dims"], mask: Bool[Tensor, "*dims"]) -> Shaped[Tensor, "*dims"]:
-    """`x` where the mask is True and exactly 0 elsewhere, in at least 32 bits.
+    """Return `x` where the mask is True and exactly 0 elsewhere, in at least 32 bits.
 
-    Selects and never multiplies: NaN and infinity at masked positions reach neither the value nor the gradient.
+    Selects instead of multiplying, so NaN and infinity at masked positions reach neither the value nor the gradient.
     """
     x = as_float(x)
     return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device))

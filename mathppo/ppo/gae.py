@@ -1,26 +1,21 @@
-"""Generalised advantage estimation over completions, and where the reward is placed.
+"""Generalized advantage estimation over completions, and placement of the reward.
 
 `values[t]` is V(prompt + completion[:t]), the state in which token t is chosen; the stop token is an action. A masked
-position (padding, or text that the policy did not sample) is not an episode step: it neither discounts nor decays,
-and what stands there is not read, even where it is NaN.
+position (padding, or text that the policy did not sample) is not an episode step: it neither discounts nor decays the
+estimate, and its number is not read, even if it is NaN.
 """
 
-from collections.abc import Iterator
-
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
-from torch.nn import functional
 
 from mathppo.errors import BadSetting
 from mathppo.ppo.arguments import as_float, as_mask, keep, require_per_row, require_range, require_same_shape
-
-BLOCK_STEPS = 16
-"""Steps that one multiplication by a matrix of powers covers; 16 was the fastest of 16, 32 and 64 on a CPU."""
+from mathppo.ppo.scan import discounted_suffix_sums
 
 CHUNK_STEPS = 2**19
-"""Steps, padding included, that a CPU works on at one time: few enough to stay in its cache, and below the size at
-which the C library hands freed memory back and pays for each page again. All at once takes twice the time."""
+"""Steps, padding included, that a CPU processes at a time. They fit its cache, and stay below the size at which the C
+library returns freed memory and pays for each page again; all rows at once take twice the time."""
 
 
 @torch.no_grad()
@@ -33,16 +28,16 @@ def gae(
     gamma: float = 1.0,
     lam: float | Float[Tensor, " B"] = 1.0,
 ) -> Float[Tensor, "B T"]:
-    """Advantages, as an exponentially weighted sum of temporal-difference residuals over a row's True steps.
+    """Return advantages: exponentially weighted sums of temporal-difference residuals over each row's True steps.
 
-    `residual[t] = token_rewards[t] + gamma * V(next True step) - values[t]`, where the last True step's successor is
-    worth `bootstrap_values`; `A[t] = residual[t] + gamma * lam * A[next True step]`.
+    `residual[t] = token_rewards[t] + gamma * V(next True step) - values[t]`, with `bootstrap_values` after the last
+    True step; `A[t] = residual[t] + gamma * lam * A[next True step]`.
 
     Args:
-        token_rewards: reward on each step, from `token_rewards`.
-        values: V before each token is emitted.
-        completion_mask: True = a token that the behaviour policy sampled: an episode step.
-        bootstrap_values: V after the whole completion where truncated and wanted, exactly 0 where terminated.
+        token_rewards: reward of each step, from `token_rewards`.
+        values: V before each token is sampled.
+        completion_mask: True = a token that the behaviour policy sampled, an episode step.
+        bootstrap_values: V after the whole completion if it was truncated and is bootstrapped, exactly 0 if terminated.
         gamma: discount per step, in [0, 1].
         lam: lambda in [0, 1], one for all rows or one per row; see `length_adaptive_lambda`.
 
@@ -63,19 +58,14 @@ def gae(
     require_same_shape("gae", token_rewards=token_rewards, values=values, completion_mask=completion_mask)
     require_per_row("gae", len(values), bootstrap_values=bootstrap_values)
     require_range("gae", "gamma", gamma, 0.0, 1.0)
-    _require_lambda(lam, len(values))
-    mask = as_mask(completion_mask)
-    rewards, values = as_float(token_rewards), as_float(values)
+    mask, rewards, values = as_mask(completion_mask), as_float(token_rewards), as_float(values)
     dtype = torch.promote_types(rewards.dtype, values.dtype)
-    rewards, values, bootstrap = rewards.to(dtype), values.to(dtype), bootstrap_values.to(dtype)
-    lams = None
-    if gamma != 1.0 or isinstance(lam, Tensor) or lam != 1.0:
-        lams = torch.as_tensor(lam, dtype=torch.float64, device=values.device).expand(len(values))
-    advantages, zero = torch.empty_like(values), values.new_zeros(())
-    for rows in _row_chunks(values):
-        some_lams = None if lams is None else lams[rows]
-        unmasked = _gae_rows(rewards[rows], values[rows], mask[rows], bootstrap[rows], gamma, some_lams)
-        torch.where(mask[rows], unmasked, zero, out=advantages[rows])
+    lams = _lambda_per_row(lam, values)
+    inputs = (rewards.to(dtype), values.to(dtype), mask, bootstrap_values.to(dtype), lams)
+    advantages = torch.empty_like(inputs[1])
+    size = CHUNK_STEPS // max(1, values.shape[1]) if values.device.type == "cpu" else len(values)
+    for out, *chunk in zip(*(x.split(max(1, size)) for x in (advantages, *inputs)), strict=True):
+        torch.where(chunk[2], _gae_unmasked(*chunk, gamma=gamma), out.new_zeros(()), out=out)
     return advantages
 
 
@@ -86,7 +76,7 @@ def token_rewards(
     *,
     kl_coef: float = 0.0,
 ) -> Float[Tensor, "B T"]:
-    """The outcome on each row's last True step, minus `kl_coef * kl` on every True step.
+    """Place the outcome on each row's last True step, and subtract `kl_coef * kl` from every True step.
 
     Args:
         outcome: one reward per rollout.
@@ -95,14 +85,14 @@ def token_rewards(
         kl_coef: reward per nat, at least 0.
 
     Returns:
-        At least float32, 0 at masked steps. A row without a True step has nowhere to put its outcome and stays 0.
+        At least float32, 0 at masked steps; all 0 for a row without a True step.
 
     Raises:
         BadInput: shapes differ.
-        BadSetting: `kl_coef` is negative, or is set while `kl` is not given.
+        BadSetting: `kl_coef` is negative, or is set without `kl`.
 
-    Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", equation 2; InstructGPT
-    (Ouyang et al. 2022), equation 2.
+    Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", equation 2; Ouyang et al. 2022,
+    "Training Language Models to Follow Instructions with Human Feedback", equation 2.
 
     >>> token_rewards(torch.tensor([1.0]), torch.tensor([[True, True, False]]))
     tensor([[0., 1., 0.]])
@@ -111,22 +101,19 @@ def token_rewards(
     require_per_row("token_rewards", len(completion_mask), outcome=outcome)
     require_range("token_rewards", "kl_coef", kl_coef, 0.0, float("inf"))
     if kl is None and kl_coef != 0.0:
-        raise BadSetting(f"token_rewards: expected kl beside kl_coef={kl_coef!r}, got none; pass kl or set kl_coef=0")
+        raise BadSetting(f"token_rewards: expected kl with kl_coef={kl_coef!r}, got none; pass kl or set kl_coef=0")
     mask = as_mask(completion_mask)
-    outcome = as_float(outcome)
-    later_steps = mask.flip(1).cumsum(1).flip(1)
-    rewards = keep(outcome[:, None].expand(mask.shape), mask & (later_steps == 1))
+    steps_left = mask.flip(1).cumsum(1).flip(1)
+    rewards = keep(outcome[:, None].expand(mask.shape), mask & (steps_left == 1))
     return rewards if kl is None or kl_coef == 0.0 else rewards - kl_coef * keep(kl, mask)
 
 
 def length_adaptive_lambda(lengths: Shaped[Tensor, " B"], alpha: float) -> Float[Tensor, " B"]:
-    """Lambda that grows with the completion, so that the outcome reaches the first token of a long one.
-
-    `1 - 1 / (alpha * length)`, clipped to [0, 1]: the weights of the residuals reach about `alpha * length` steps back.
+    """Return `1 - 1 / (alpha * length)`, clipped to [0, 1]: lambda grows so that the outcome reaches the first token.
 
     Args:
         lengths: steps of each completion (True positions of its mask).
-        alpha: share of the length that the credit spans, above 0; VAPO uses 0.05.
+        alpha: share of the length that credit spans, above 0; VAPO uses 0.05.
 
     Returns:
         float64, one lambda per row; 0 for rows with `alpha * length <= 1`.
@@ -142,124 +129,47 @@ def length_adaptive_lambda(lengths: Shaped[Tensor, " B"], alpha: float) -> Float
     """
     if not alpha > 0.0:
         raise BadSetting(f"length_adaptive_lambda: expected alpha above 0, got {alpha!r}; VAPO uses 0.05")
-    span = (alpha * lengths.double()).clamp(min=1.0)
-    return 1.0 - 1.0 / span
+    return 1.0 - 1.0 / (alpha * lengths.double()).clamp(min=1.0)
 
 
-def suffix_sums(x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """`sum(x[:, t:])` for every t."""
-    return x.flip(1).cumsum(1).flip(1)
-
-
-def discounted_suffix_sums(x: Float[Tensor, "B T"], decay: Float[Tensor, " B"]) -> Float[Tensor, "B T"]:
-    """`y[t] = x[t] + decay * y[t + 1]`, by a blocked scan: no loop over steps.
-
-    Each block of `BLOCK_STEPS` is one product with a triangular matrix of powers. The blocks' own heads are a sequence
-    of the same kind with decay `decay ** BLOCK_STEPS`, so it calls itself on them, and each block then takes over its
-    successor's head on its last step.
-
-    Args:
-        x: any finite numbers; it may be overwritten.
-        decay: in [0, 1], one per row; float64, so that high powers stay exact.
-    """
-    rows, width = x.shape
-    if width <= BLOCK_STEPS:
-        return torch.matmul(x[:, None], _powers(decay, width).to(x.dtype))[:, 0]
-    blocks = functional.pad(x, (0, -width % BLOCK_STEPS)) if width % BLOCK_STEPS else x.contiguous()
-    blocks = blocks.view(rows, -1, BLOCK_STEPS)
-    powers = _powers(decay, BLOCK_STEPS).to(x.dtype)
-    heads = torch.matmul(blocks, powers[:, :, :1])[..., 0]
-    heads = discounted_suffix_sums(heads, decay**BLOCK_STEPS)
-    blocks[:, :-1, -1] += decay.to(x.dtype)[:, None] * heads[:, 1:]
-    return torch.matmul(blocks, powers).view(rows, -1)[:, :width]
-
-
-def _row_chunks(values: Float[Tensor, "B T"]) -> Iterator[slice]:
-    """Slices of rows that together are all of them; a GPU takes all at once."""
-    rows, width = values.shape
-    size = max(1, CHUNK_STEPS // max(1, width)) if values.device.type == "cpu" else max(1, rows)
-    return (slice(start, start + size) for start in range(0, rows, size))
-
-
-def _gae_rows(
+def _gae_unmasked(
     rewards: Float[Tensor, "B T"],
     values: Float[Tensor, "B T"],
     mask: Bool[Tensor, "B T"],
     bootstrap: Float[Tensor, " B"],
+    lams: Float[Tensor, " B"],
+    *,
     gamma: float,
-    lams: Float[Tensor, " B"] | None,
 ) -> Float[Tensor, "B T"]:
-    """GAE by the cheapest form that is exact; without `lams`, gamma and lambda are 1. Masked steps hold anything."""
-    if lams is None or values.shape[1] == 0:
-        # Residuals telescope to what is still to come minus V, which a plain sum gives.
-        return suffix_sums(keep(rewards, mask)).add_(bootstrap[:, None]).sub_(values)
-    ends = _run_ends(mask)
-    if bool((ends[0].diff() == 0).any()):
-        return _gae_with_gaps(rewards, values, mask, bootstrap, gamma, lams)
-    return _gae_one_run(rewards, values, mask, bootstrap, gamma, lams, ends)
+    """Return advantages at True steps and arbitrary numbers elsewhere.
 
-
-def _powers(decay: Float[Tensor, " B"], steps: int) -> Float[Tensor, "B steps steps"]:
-    """`[b, i, t] = decay[b] ** (i - t)` where `i >= t`, else 0: `x @ powers` is the discounted suffix sum."""
-    step = torch.arange(steps, device=decay.device)
-    distance = step[:, None] - step[None, :]
-    return torch.where(distance >= 0, decay[:, None, None] ** distance.clamp(min=0), 0.0)
-
-
-def _run_ends(mask: Bool[Tensor, "B T"]) -> tuple[Int[Tensor, " N"], Int[Tensor, " N"]]:
-    """Rows and columns of the True steps whose right neighbour is not True; a row seen twice has a gap."""
+    Scans the lambda-return `G[t] = r[t] + gamma * ((1 - lam) * V[t + 1] + lam * G[t + 1])` and subtracts V: the same
+    as the sum of residuals, without the cancellation whose rounding error grows with T (note M-ppo-2).
+    """
+    rewards, width = keep(rewards, mask), mask.shape[1]
+    if gamma == 1.0 and bool((lams == 1.0).all()):
+        return rewards.flip(1).cumsum(1).flip(1).add_(bootstrap[:, None]).sub_(values)
     ends = mask.clone()
     ends[:, :-1] &= ~mask[:, 1:]
-    # One flat search: `nonzero` on two dims takes three times as long, a third of the whole function.
-    flat = ends.flatten().nonzero()[:, 0]
-    rows = torch.div(flat, mask.shape[1], rounding_mode="floor")
-    return rows, flat - rows * mask.shape[1]
-
-
-def _gae_one_run(
-    rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    bootstrap: Float[Tensor, " B"],
-    gamma: float,
-    lams: Float[Tensor, " B"],
-    ends: tuple[Int[Tensor, " N"], Int[Tensor, " N"]],
-) -> Float[Tensor, "B T"]:
-    """GAE where each row's True steps are one run; what the scan carries left of the run is for the caller to drop.
-
-    Scans the lambda-return `G[t] = r[t] + gamma * ((1 - lam) * V[t + 1] + lam * G[t + 1])` and takes V off at the end:
-    the same number as the sum of residuals, without their cancellation, whose rounding grows with T (note M-ppo-2).
-    """
+    flat = ends.flatten().nonzero()[:, 0]  # `nonzero` on two dims takes three times as long
+    rows = flat.div(max(1, width), rounding_mode="floor")
+    if bool((rows.diff() == 0).any()):  # a row with several runs of True steps: close the gaps and scatter back
+        closed = torch.arange(width, device=mask.device) < mask.sum(1, keepdim=True)
+        runs = (torch.zeros_like(x).masked_scatter_(closed, x.masked_select(mask)) for x in (rewards, values))
+        advantages = _gae_unmasked(*runs, closed, bootstrap, lams, gamma=gamma)
+        return torch.zeros_like(values).masked_scatter_(mask, advantages.masked_select(closed))
     values = keep(values, mask)
-    gains = keep(rewards, mask)
-    gains[:, :-1].addcmul_(values[:, 1:], (gamma * (1.0 - lams)).to(values.dtype)[:, None])
-    gains[ends] += gamma * bootstrap[ends[0]]
-    return discounted_suffix_sums(gains, gamma * lams).sub_(values)
+    rewards[:, :-1].addcmul_(values[:, 1:], (gamma * (1.0 - lams)).to(values.dtype)[:, None])
+    rewards[rows, flat - rows * width] += gamma * bootstrap[rows]
+    return discounted_suffix_sums(rewards, gamma * lams).sub_(values)
 
 
-def _gae_with_gaps(
-    rewards: Float[Tensor, "B T"],
-    values: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    bootstrap: Float[Tensor, " B"],
-    gamma: float,
-    lams: Float[Tensor, " B"],
-) -> Float[Tensor, "B T"]:
-    """GAE where a row's True steps are interrupted: close the gaps, estimate, put every step back in its place."""
-    # Row by row, the k-th True of one mask is the k-th True of the other: no index of a step is ever formed.
-    packed_mask = torch.arange(mask.shape[1], device=mask.device) < mask.sum(1, keepdim=True)
-    packed_rewards = torch.zeros_like(rewards).masked_scatter_(packed_mask, rewards.masked_select(mask))
-    packed_values = torch.zeros_like(values).masked_scatter_(packed_mask, values.masked_select(mask))
-    ends = _run_ends(packed_mask)
-    packed = _gae_one_run(packed_rewards, packed_values, packed_mask, bootstrap, gamma, lams, ends)
-    return torch.zeros_like(values).masked_scatter_(mask, packed.masked_select(packed_mask))
-
-
-def _require_lambda(lam: float | Float[Tensor, " B"], rows: int) -> None:
+def _lambda_per_row(lam: float | Float[Tensor, " B"], values: Float[Tensor, "B T"]) -> Float[Tensor, " B"]:
     if not isinstance(lam, Tensor):
         require_range("gae", "lam", lam, 0.0, 1.0)
-        return
+        return torch.full((len(values),), lam, dtype=torch.float64, device=values.device)
     if lam.dim() > 0:
-        require_per_row("gae", rows, lam=lam)
+        require_per_row("gae", len(values), lam=lam)
     if not bool(((lam >= 0.0) & (lam <= 1.0)).all()):
         raise BadSetting(f"gae: expected lam in [0, 1] for every row, got {lam.tolist()}; correct the setting")
+    return lam.to(values.device, torch.float64).expand(len(values))

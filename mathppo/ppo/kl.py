@@ -1,12 +1,12 @@
-"""Estimates of KL(policy ‖ reference) from the sampled tokens, and a controller for its coefficient.
+"""Estimates of KL(policy ‖ reference) from sampled tokens, and a controller for its coefficient.
 
 With `d = logprobs - ref_logprobs` on tokens sampled from the policy:
 
 | kind | formula | as a number | as a loss |
 |---|---|---|---|
-| k1 | `d` | unbiased, of either sign | useless: its expected gradient is 0. Belongs in the reward |
-| k2 | `d² / 2` | biased, low variance | on-policy its expected gradient is exactly that of KL(policy ‖ reference) |
-| k3 | `exp(-d) - 1 + d` | unbiased, never negative | expected gradient of the reverse, KL(reference ‖ policy) |
+| k1 | `d` | unbiased, either sign | expected gradient 0; use it in the reward |
+| k2 | `d² / 2` | biased, low variance | on-policy, the expected gradient of KL(policy ‖ reference) |
+| k3 | `exp(-d) - 1 + d` | unbiased, never negative | the expected gradient of the reverse, KL(reference ‖ policy) |
 
 Use it in one place only: k1 in the reward, or k2 or k3 in the loss.
 """
@@ -21,26 +21,26 @@ from mathppo.errors import BadSetting
 from mathppo.ppo.arguments import as_float, require_range, require_same_shape
 
 EXPONENT_BOUND = 20.0
-"""Nats. `exp` beyond it would carry nothing but the risk of an infinity; 20 nats are a ratio of 5e8."""
+"""Nats; a bound on arguments of `exp` against overflow. 20 nats are a ratio of 5e8."""
 
 
 def kl_estimate(
     logprobs: Float[Tensor, "*dims"], ref_logprobs: Float[Tensor, "*dims"], kind: str
 ) -> Float[Tensor, "*dims"]:
-    """Per-token estimate of KL(policy ‖ reference), in nats, from the sampled tokens' log-probabilities.
+    """Return a per-token estimate of KL(policy ‖ reference), in nats.
 
     Args:
-        logprobs: the sampled tokens' under the policy, nats, at most 0; differentiable.
-        ref_logprobs: the same tokens' under the reference; taken without gradient.
+        logprobs: the policy's log-probabilities of the sampled tokens, nats; differentiable.
+        ref_logprobs: the reference's log-probabilities of the same tokens, nats; detached.
         kind: "k1", "k2" or "k3"; see the table above.
 
     Returns:
-        The shape of `logprobs`, at least float32. It knows no mask: give the result to `masked_mean`. k3 is flat where
-        the reference finds a token more than `EXPONENT_BOUND` nats likelier.
+        The shape of `logprobs`, at least float32, unmasked: pass the result to `masked_mean`. k3 is flat where a token
+        is more than `EXPONENT_BOUND` nats likelier under the reference.
 
     Raises:
         BadInput: the shapes differ.
-        BadSetting: another kind.
+        BadSetting: an unknown kind.
 
     Source: Schulman 2020, "Approximating KL Divergence", http://joschu.net/blog/kl-approx.html; the gradients: Tang
     and Munos 2025, "On a few pitfalls in KL divergence gradient estimation for RL".
@@ -60,10 +60,10 @@ def kl_estimate(
 
 
 def exp_excess(x: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
-    """`exp(x) - 1 - x`, never negative, and precise around 0 where the three terms cancel.
+    """Return `exp(x) - 1 - x`, never negative, and precise around 0 where the three terms cancel.
 
     Args:
-        x: clamped from above to `EXPONENT_BOUND`.
+        x: values above `EXPONENT_BOUND` are clamped.
 
     >>> f"{float(exp_excess(torch.tensor(1e-4))):.4e}"
     '5.0002e-09'
@@ -71,27 +71,28 @@ def exp_excess(x: Float[Tensor, "*dims"]) -> Float[Tensor, "*dims"]:
     x = x.clamp(max=EXPONENT_BOUND)
     is_small = x.abs() < 1e-2
     small = torch.where(is_small, x, 0.0)
-    # The Taylor polynomial's remainder is 2e-18 at 1e-2, below float64's own rounding of the result.
+    # The remainder of the Taylor polynomial is 2e-18 at 1e-2, below the float64 rounding of the result.
     series = small.square() * (0.5 + small * (1 / 6 + small * (1 / 24 + small * (1 / 120 + small / 720))))
     large = torch.where(is_small, 0.0, x)
     return torch.where(is_small, series, torch.expm1(large) - large)
 
 
 def adapt_coef(coef: float, observed_kl: float, *, target: float, num_rollouts: int, horizon: int) -> float:
-    """The next KL coefficient: a little larger where the observed KL is above its target, a little smaller below.
+    """Return the next KL coefficient: larger if the observed KL is above its target, smaller if below.
 
     `coef * (1 + clip(observed_kl / target - 1, -0.2, 0.2) * num_rollouts / horizon)`.
 
     Args:
-        coef: now, at least 0.
-        observed_kl: KL(policy ‖ reference) in the unit of the target: nats per token or per completion. Where the
-            estimate is negative it counts as low.
+        coef: the current coefficient, at least 0.
+        observed_kl: KL(policy ‖ reference) in the unit of the target: nats per token or per completion. A negative
+            estimate counts as below the target.
         target: above 0.
         num_rollouts: rollouts since the last change.
-        horizon: rollouts over which a KL that is 20 % off moves the coefficient by about 20 %; at least `num_rollouts`.
+        horizon: rollouts over which a KL that is 20 % off changes the coefficient by about 20 %; at least
+            `num_rollouts`.
 
     Raises:
-        BadSetting: an argument is out of its range, or the KL is not finite.
+        BadSetting: an argument is out of range, or the KL is not finite.
 
     Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", section 2.2.
 

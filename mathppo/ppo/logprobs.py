@@ -1,10 +1,10 @@
 """Log-probabilities and entropies from logits or hidden states, in fp32 and at the sampling temperature.
 
-The temperature is that of the sampler: the policy that is trained is the one that sampled,
-`softmax(logits / temperature)`, and its log-probabilities are normalised after the division.
+The trained policy is the one that sampled, `softmax(logits / temperature)`: log-probabilities are normalized after the
+division.
 
-`token_logprobs` and `entropy` are the plain forms. `chunked_token_logprobs` gives both from the hidden states and never
-holds more than one chunk of logits, forward or backward; all of them, for 32k tokens and 150k words, would be 20 GB.
+`token_logprobs` and `entropy` take logits. `chunked_token_logprobs` takes hidden states and holds at most one chunk of
+logits at a time, in forward and backward; the logits of 32k tokens with a vocabulary of 150k would take 20 GB.
 """
 
 from typing import Any
@@ -20,10 +20,10 @@ from mathppo.ppo.arguments import as_float
 def token_logprobs(
     logits: Float[Tensor, "*dims V"], ids: Int[Tensor, "*dims"], *, temperature: float = 1.0
 ) -> Float[Tensor, "*dims"]:
-    """Log-probabilities of given tokens: `log_softmax(logits / temperature)[ids]`, in nats.
+    """Return the log-probabilities of given tokens: `log_softmax(logits / temperature)[ids]`, in nats.
 
     Args:
-        logits: those from which the token at the same index was sampled: the model's output one position earlier.
+        logits: the logits that the token at the same index was sampled from: the model's output one position earlier.
         ids: in [0, V), also at masked positions.
         temperature: the sampler's, above 0.
 
@@ -33,8 +33,8 @@ def token_logprobs(
     Raises:
         BadSetting: the temperature is not above 0.
 
-    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", section 3: the policy in the ratio is the
-    one that acted.
+    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", section 3: the ratio is of the policy that
+    acted.
 
     >>> round(float(token_logprobs(torch.tensor([2.0, 0.0]), torch.tensor(0), temperature=0.5)), 5)
     -0.01815
@@ -43,7 +43,7 @@ def token_logprobs(
 
 
 def entropy(logits: Float[Tensor, "*dims V"], *, temperature: float = 1.0) -> Float[Tensor, "*dims"]:
-    """Entropy of `softmax(logits / temperature)`, in nats, between 0 and log V.
+    """Return the entropy of `softmax(logits / temperature)`, in nats, between 0 and log V.
 
     Args:
         logits: may be -inf for tokens that cannot be sampled.
@@ -61,7 +61,7 @@ def entropy(logits: Float[Tensor, "*dims V"], *, temperature: float = 1.0) -> Fl
     4.0
     """
     logprobs = _log_softmax(logits, temperature)
-    # 0 * -inf is NaN; a token without probability adds nothing.
+    # 0 * -inf would be NaN; a token with probability 0 adds nothing.
     return -(logprobs.exp() * logprobs.masked_fill(logprobs == -torch.inf, 0.0)).sum(-1)
 
 
@@ -73,28 +73,28 @@ def chunked_token_logprobs(
     temperature: float = 1.0,
     chunk_tokens: int = 512,
 ) -> tuple[Float[Tensor, "*dims"], Float[Tensor, "*dims"]]:
-    """Log-probabilities of given tokens and entropies of their distributions, from the states before the LM head.
+    """Return the log-probabilities of given tokens and the entropies of their distributions, from hidden states.
 
-    The same numbers and gradients as `token_logprobs` and `entropy` of `hidden @ weight.T`. Backward computes each
-    chunk's logits again (note M-ppo-3).
+    The numbers and gradients are those of `token_logprobs` and `entropy` of `hidden @ weight.T`. Backward recomputes
+    the logits of each chunk (note M-ppo-3).
 
     Args:
-        hidden: the model's last states, after its final norm, one position before the tokens. Its dtype, or that of an
-            autocast around the call, is that of the matrix products; all else is at least float32.
-        weight: of the LM head, which has no bias. Its gradient is accumulated in at least float32.
-        ids: in [0, V), also at masked positions. Select the True ones beforehand to save the others' cost.
+        hidden: the model's last hidden states, after the final norm, one position before the tokens. Matrix products
+            use its dtype, or that of an enclosing autocast; everything else is at least float32.
+        weight: the weight of the LM head, which has no bias. Its gradient is accumulated in at least float32.
+        ids: in [0, V), also at masked positions; select the unmasked tokens first to save the cost of the others.
         temperature: the sampler's, above 0.
-        chunk_tokens: tokens whose logits exist at one time: about `chunk_tokens * V * 8` bytes.
+        chunk_tokens: tokens whose logits exist at a time, about `chunk_tokens * V * 8` bytes.
 
     Returns:
         `(logprobs, entropies)` in nats, at least float32, differentiable in `hidden` and `weight`, once.
 
     Raises:
-        BadInput: the shapes do not fit together.
-        BadSetting: the temperature is not above 0, or a chunk has no token.
+        BadInput: the shapes do not match.
+        BadSetting: the temperature is not above 0, or `chunk_tokens` is less than 1.
 
-    Source: the recomputation after Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; the fusion of
-    head and loss after Hsu et al. 2024, "Liger Kernel", section 3.2.
+    Source: recomputation: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; fusion of head and loss:
+    Hsu et al. 2024, "Liger Kernel", section 3.2.
 
     >>> hidden, weight, ids = torch.ones(3, 2), torch.zeros(4, 2), torch.tensor([0, 1, 3])
     >>> logprobs, entropies = chunked_token_logprobs(hidden, weight, ids)
@@ -119,7 +119,7 @@ def chunked_token_logprobs(
 
 
 class _ChunkedHead(torch.autograd.Function):
-    """Head, softmax, selection and entropy as one differentiable step that keeps two numbers per token."""
+    """LM head, softmax, selection and entropy as one autograd function that saves two numbers per token."""
 
     @staticmethod
     def forward(
@@ -130,8 +130,8 @@ class _ChunkedHead(torch.autograd.Function):
             _chunk_forward(states @ head.T, chunk_ids, temperature)
             for states, chunk_ids in zip(hidden.split(chunk_tokens), ids.split(chunk_tokens), strict=True)
         ]
-        logprobs, entropies, log_normalisers = (torch.cat(numbers) for numbers in zip(*parts, strict=True))
-        ctx.save_for_backward(hidden, weight, ids, entropies, log_normalisers)
+        logprobs, entropies, log_normalizers = (torch.cat(numbers) for numbers in zip(*parts, strict=True))
+        ctx.save_for_backward(hidden, weight, ids, entropies, log_normalizers)
         ctx.temperature, ctx.chunk_tokens = temperature, chunk_tokens
         ctx.set_materialize_grads(False)
         return logprobs, entropies
@@ -142,7 +142,7 @@ class _ChunkedHead(torch.autograd.Function):
         ctx: Any, *grad_outputs: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         logprob_grads, entropy_grads = grad_outputs
-        hidden, weight, ids, entropies, log_normalisers = ctx.saved_tensors
+        hidden, weight, ids, entropies, log_normalizers = ctx.saved_tensors
         head = weight.to(hidden.dtype)
         hidden_grad = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
         weight_grad = torch.zeros_like(as_float(weight)) if ctx.needs_input_grad[1] else None
@@ -152,7 +152,7 @@ class _ChunkedHead(torch.autograd.Function):
                 hidden[rows] @ head.T,
                 ids[rows],
                 ctx.temperature,
-                (entropies[rows], log_normalisers[rows]),
+                (entropies[rows], log_normalizers[rows]),
                 None if logprob_grads is None else logprob_grads[rows],
                 None if entropy_grads is None else entropy_grads[rows],
             ).to(hidden.dtype)
@@ -167,7 +167,7 @@ class _ChunkedHead(torch.autograd.Function):
 def _chunk_forward(
     logits: Float[Tensor, "N V"], ids: Int[Tensor, " N"], temperature: float
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """Log-probabilities, entropies and log-normalisers; overwrites the logits."""
+    """Return log-probabilities, entropies and log-normalizers; overwrites the logits."""
     scaled = _scaled_in_place(logits, temperature)
     top = scaled.amax(-1, keepdim=True)
     scaled.sub_(top)
@@ -187,12 +187,12 @@ def _chunk_backward(
     logprob_grads: Float[Tensor, " N"] | None,
     entropy_grads: Float[Tensor, " N"] | None,
 ) -> Float[Tensor, "N V"]:
-    """Gradient of the logits; overwrites them.
+    """Return the gradient of the logits; overwrites them.
 
     With `logp` over the vocabulary: d logprob[id] = onehot(id) - p, and d entropy = -p * (logp + entropy).
     """
-    entropies, log_normalisers = kept
-    logp = _scaled_in_place(logits, temperature).sub_(log_normalisers[:, None])
+    entropies, log_normalizers = kept
+    logp = _scaled_in_place(logits, temperature).sub_(log_normalizers[:, None])
     grad = logp.exp()
     if entropy_grads is not None:
         pull = logp.add_(entropies[:, None]).mul_(entropy_grads[:, None])
@@ -210,7 +210,7 @@ def _scaled_in_place(logits: Float[Tensor, "N V"], temperature: float) -> Float[
 
 
 def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V N"], right: Float[Tensor, "N D"]) -> None:
-    """`total += left @ right`, without a second `[V, D]` where the dtypes allow it."""
+    """Compute `total += left @ right`, without a second `[V, D]` tensor if the dtypes allow it."""
     if total.dtype == right.dtype:
         total.addmm_(left, right)
     else:

@@ -1,10 +1,9 @@
-"""The clipped policy loss and the clipped value loss, with their statistics.
+"""Clipped policy loss and clipped value loss, with their statistics.
 
-**How micro-batches add up.** Give every micro-batch, on every rank, the same `denominator` (and `num_tokens` where the
-denominator is not the number of tokens), counted over all of them before the first backward. Losses and their gradients
-then add to those of the undivided batch, and so do the statistics by `add_stats`: keys that end in `_max` add by
-maximum, all others by summation. Without a denominator each call is the mean over its own mask, and means of unequal
-micro-batches must not be averaged.
+**Micro-batches.** Pass every micro-batch, on every rank, the same `denominator` (and `num_tokens` if the denominator is
+not the number of tokens), counted over all of them before the first backward. Losses, gradients and statistics then add
+up to those of the undivided batch; `add_stats` adds statistics: keys that end in `_max` by maximum, all others by sum.
+Without a denominator each call is the mean over its mask, and means of unequal micro-batches must not be averaged.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from mathppo.ppo.kl import EXPONENT_BOUND, exp_excess
 from mathppo.ppo.masked import masked_mean
 
 Stats = dict[str, Tensor]
-"""Detached scalars by name; see the module's first paragraph for how they add."""
+"""Detached scalars by name; added by `add_stats`."""
 
 
 def policy_loss(
@@ -35,31 +34,31 @@ def policy_loss(
     denominator: float | Tensor | None = None,
     num_tokens: float | Tensor | None = None,
 ) -> tuple[Float[Tensor, ""], Stats]:
-    """PPO's clipped surrogate, negated so that descending it raises the advantage-weighted likelihood.
+    """Return PPO's clipped surrogate loss and its statistics.
 
     Per token, with `ratio = exp(logprobs - old_logprobs)`:
-    `-min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A)`, and where A < 0 at most `-dual_clip * A`.
+    `-min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A)`; if A < 0, at most `-dual_clip * A`.
 
     Args:
         logprobs: the policy's, nats; the only argument with a gradient.
-        old_logprobs: the anchor of the clip, nats: the learner's own before this update, or the behaviour policy's.
+        old_logprobs: the anchor of the clip, nats: the learner's before this update, or the behaviour policy's.
         advantages: usually whitened.
-        loss_mask: True = this step is trained on; nothing else is read.
-        clip_low: in [0, 1]; the ratio may fall to `1 - clip_low`.
-        clip_high: at least 0; the ratio may rise to `1 + clip_high`. Above `clip_low` it is DAPO's clip-higher.
-        dual_clip: above 1; bounds the loss of a token with A < 0 and a runaway ratio. `None` = no bound.
+        loss_mask: True = this step is trained on; other steps are not read.
+        clip_low: in [0, 1]; the lower bound of the ratio is `1 - clip_low`.
+        clip_high: at least 0; the upper bound of the ratio is `1 + clip_high`. DAPO's clip-higher if above `clip_low`.
+        dual_clip: above 1; bounds the loss of a token with A < 0 and a large ratio. None = no bound.
         weights: per-token factors without gradient: truncated importance weights, or those of an aggregation.
-        denominator: what the sum is divided by; `None` = the True positions of this mask.
-        num_tokens: what the statistics are divided by; `None` = the denominator.
+        denominator: divisor of the sum; None = the number of True positions of this mask.
+        num_tokens: divisor of the statistics; None = the denominator.
 
     Returns:
-        The loss, and as statistics: `clip_share_high` and `clip_share_low` (tokens whose gradient the upper or the
-        lower bound cut), `clip_share_dual`, `approx_kl` (k3 of the log-ratio: KL(old ‖ policy), nats per token),
-        `ratio_mean`, `ratio_max`, `log_ratio_abs_max` (nats). An empty mask gives 0 everywhere, and zero gradients.
+        The loss and statistics: `clip_share_high` and `clip_share_low` (tokens whose gradient the upper or the lower
+        bound cut), `clip_share_dual`, `approx_kl` (k3 of the log-ratio: KL(old ‖ policy), nats per token),
+        `ratio_mean`, `ratio_max`, `log_ratio_abs_max` (nats). An empty mask gives 0 and zero gradients.
 
     Raises:
         BadInput: shapes differ.
-        BadSetting: a clip is out of its range.
+        BadSetting: a clip is out of range.
 
     Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", equation 7; clip-higher: Yu et al. 2025,
     "DAPO", section 3.1; dual clip: Ye et al. 2020, "Mastering Complex Control in MOBA Games with Deep Reinforcement
@@ -79,11 +78,14 @@ def policy_loss(
         loss_mask=loss_mask,
         weights=weights,
     )
-    _require_clips(clip_low, clip_high, dual_clip)
+    require_range("policy_loss", "clip_low", clip_low, 0.0, 1.0)
+    require_range("policy_loss", "clip_high", clip_high, 0.0, float("inf"))
+    if dual_clip is not None and not dual_clip > 1.0:
+        raise BadSetting(f"policy_loss: expected dual_clip above 1 or None, got {dual_clip!r}; Ye et al. use 3")
     mask = as_mask(loss_mask)
     log_ratio = keep(as_float(logprobs) - as_float(old_logprobs.detach()), mask)
     advantages = keep(advantages.detach(), mask)
-    # Unbounded, exp overflows and the gradient of the branch that min did not choose becomes 0 * inf = NaN.
+    # Without the bound, exp overflows and the gradient of the branch that min did not select is 0 * inf = NaN.
     ratio = log_ratio.clamp(-EXPONENT_BOUND, EXPONENT_BOUND).exp()
     per_token = torch.maximum(-ratio * advantages, -ratio.clamp(1.0 - clip_low, 1.0 + clip_high) * advantages)
     if dual_clip is not None:
@@ -109,31 +111,31 @@ def value_loss(
     denominator: float | Tensor | None = None,
     num_tokens: float | Tensor | None = None,
 ) -> tuple[Float[Tensor, ""], Stats]:
-    """Half the squared error of the critic; with `clip` the larger of that and of the error after a bounded move.
+    """Return half the critic's squared error, optionally clipped, and its statistics.
 
-    Per token `0.5 * max((V - R)², (old_V + clamp(V - old_V, -clip, clip) - R)²)`: the maximum, so that the clip can
-    only take gradient away from a critic that has moved far, and never rewards it for having done so.
+    Per token `0.5 * max((V - R)², (old_V + clamp(V - old_V, -clip, clip) - R)²)`. Because of the maximum, the clip can
+    only remove gradient from a critic that has moved far, and never rewards the move.
 
     Args:
         values: the critic's; the only argument with a gradient.
         old_values: the critic's before this update.
         returns: the targets, `advantages + old_values` before whitening.
-        loss_mask: True = this step is trained on; nothing else is read.
-        clip: at least 0, in units of value. `None` = no clipping.
-        denominator: what the sum is divided by; `None` = the True positions of this mask.
-        num_tokens: what the statistics are divided by; `None` = the denominator.
+        loss_mask: True = this step is trained on; other steps are not read.
+        clip: at least 0, in units of value. None = no clipping.
+        denominator: divisor of the sum; None = the number of True positions of this mask.
+        num_tokens: divisor of the statistics; None = the denominator.
 
     Returns:
-        The loss, and as statistics, each a mean over tokens: `value_clip_share` (tokens whose gradient the clip cut),
-        `value_mean`, `return_mean`, `return_square_mean`, `residual_mean` and `residual_square_mean` of R - V; the
-        last four give the explained variance (see `estimators.explained_variance_from_moments`).
+        The loss and statistics, each a mean over tokens: `value_clip_share` (tokens whose gradient the clip cut),
+        `value_mean`, `return_mean`, `return_square_mean`, `residual_mean` and `residual_square_mean` of R - V; see
+        `explained_variance.explained_variance_from_moments` for the last four.
 
     Raises:
         BadInput: shapes differ.
         BadSetting: `clip` is negative.
 
-    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", equation 9 (the squared error); the clip:
-    Engstrom et al. 2020, "Implementation Matters in Deep Policy Gradients", value function clipping.
+    Source: squared error: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", equation 9; clip: Engstrom
+    et al. 2020, "Implementation Matters in Deep Policy Gradients" (value function clipping).
 
     >>> v, old, target = torch.tensor([[0.9]]), torch.tensor([[0.0]]), torch.tensor([[1.0]])
     >>> round(float(value_loss(v, old, target, torch.ones(1, 1), clip=0.2)[0]), 4)  # as if V were 0.2
@@ -170,11 +172,11 @@ def value_loss(
 def likelihood_loss(
     logprobs: Float[Tensor, "B T"], loss_mask: Shaped[Tensor, "B T"], *, denominator: float | Tensor | None = None
 ) -> Float[Tensor, ""]:
-    """Negative log-likelihood of the True tokens, in nats per unit of the denominator: imitation of right completions.
+    """Return the negative log-likelihood of the True tokens, in nats per unit of the denominator.
 
     Args:
         logprobs: the policy's, with gradient.
-        loss_mask: True = a token of a completion to imitate.
+        loss_mask: True = a token of a correct completion.
         denominator: as in `policy_loss`.
 
     Source: Yue et al. 2025, "VAPO", the positive-example language-model loss.
@@ -187,13 +189,13 @@ def likelihood_loss(
 
 
 def add_stats(parts: Sequence[Stats]) -> Stats:
-    """The statistics of a batch from those of its micro-batches, which shared one denominator.
+    """Add the statistics of micro-batches that shared one denominator.
 
     Args:
         parts: at least one, all with the same keys.
 
     Returns:
-        Keys that end in `_max` by maximum, all others by summation.
+        The maximum for keys that end in `_max`, the sum for all others.
 
     Raises:
         BadInput: there are no parts, or their keys differ.
@@ -204,7 +206,7 @@ def add_stats(parts: Sequence[Stats]) -> Stats:
     """
     if not parts or any(part.keys() != parts[0].keys() for part in parts):
         raise BadInput(
-            f"add_stats: expected at least one part, all with one set of keys, got {[sorted(part) for part in parts]}; "
+            f"add_stats: expected at least one part, all with the same keys, got {[sorted(part) for part in parts]}; "
             "add the statistics of one loss only"
         )
     total = {}
@@ -221,7 +223,7 @@ def _clip_shares(
     clip_high: float,
     dual_clip: float | None,
 ) -> dict[str, Float[Tensor, "B T"]]:
-    """1 where a bound cuts the gradient, else 0; a token that moved too far in the harmless direction is not cut."""
+    """Return 1 where a bound cuts the gradient, else 0; a token beyond a bound that the loss ignores counts as 0."""
     is_falling = advantages < 0
     cuts = {
         "clip_share_high": (ratio > 1.0 + clip_high) & (advantages > 0),
@@ -246,13 +248,6 @@ def _ratio_stats(
 
 
 def _largest(x: Float[Tensor, "*dims"], mask: Bool[Tensor, "*dims"]) -> Float[Tensor, ""]:
-    """The largest of non-negative numbers at True positions; where there is none 0, which no maximum notices."""
+    """Return the largest of non-negative numbers at True positions, or 0 if there are none."""
     kept = keep(x, mask)
     return kept.amax() if kept.numel() else kept.sum()
-
-
-def _require_clips(clip_low: float, clip_high: float, dual_clip: float | None) -> None:
-    require_range("policy_loss", "clip_low", clip_low, 0.0, 1.0)
-    require_range("policy_loss", "clip_high", clip_high, 0.0, float("inf"))
-    if dual_clip is not None and not dual_clip > 1.0:
-        raise BadSetting(f"policy_loss: expected dual_clip above 1, or None, got {dual_clip!r}; Ye et al. use 3")

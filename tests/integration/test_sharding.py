@@ -1,4 +1,4 @@
-"""Two processes with shards of the weights: the gradients, the run and the checkpoints of one."""
+"""Two processes with sharded weights compute the gradients, runs and checkpoints of one process."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from two_processes import torchrun
 from mathppo.cli import main
 from mathppo.config import ModelSettings
 from mathppo.learner.backend import checkpoint, models
-from mathppo.learner.backend.sharding import ALONE
+from mathppo.learner.backend.sharding import SINGLE_PROCESS
 from mathppo.metrics import read_rows
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.storage import store
@@ -42,16 +42,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def on_two(out: Path, cases: dict[str, dict[str, Any]]) -> Path:
-    """Do the work of all cases on two processes that torchrun starts."""
+    """Run all cases on two processes started by torchrun."""
     for name in cases:
         (out / name).mkdir(parents=True)
     torchrun(str(Path(sharded_learner.__file__)), str(out), json.dumps(cases))
     return out
 
 
-def alone(out: Path, settings: dict[str, Any]) -> Path:
+def run_single(out: Path, settings: dict[str, Any]) -> Path:
     out.mkdir(parents=True)
-    sharded_learner.work(out, settings, ALONE)
+    sharded_learner.work(out, settings, SINGLE_PROCESS)
     return out
 
 
@@ -70,8 +70,8 @@ def assert_close(first: Path, second: Path, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_two_processes_give_the_gradients_and_the_run_of_one(together: Path, tmp_path: Path, name: str) -> None:
-    one, two = alone(tmp_path / "one", SETTINGS[name]), together / name
+def test_two_processes_match_the_gradients_and_metrics_of_one(together: Path, tmp_path: Path, name: str) -> None:
+    one, two = run_single(tmp_path / "one", SETTINGS[name]), together / name
     assert_close(one / "gradients.safetensors", two / "gradients.safetensors", 2e-6)
     for ours, theirs in zip(*(json.loads((x / "metrics.json").read_text()) for x in (one, two)), strict=True):
         assert ours.keys() == theirs.keys()
@@ -83,26 +83,26 @@ def test_two_processes_give_the_gradients_and_the_run_of_one(together: Path, tmp
     assert headers[0].numbers == pytest.approx(headers[1].numbers)
 
 
-def test_shards_are_saved_as_a_plain_model_with_tied_embeddings(together: Path) -> None:
+def test_sharded_weights_are_saved_as_a_plain_model_with_tied_embeddings(together: Path) -> None:
     folder = together / "ppo" / "done" / "policy"
     assert models.load_policy(folder).config.architectures == ["LlamaForCausalLM"]
     assert "lm_head.weight" not in load_file(folder / "model.safetensors")
 
 
-def test_a_checkpoint_goes_on_with_another_number_of_processes(together: Path, tmp_path: Path) -> None:
-    """Two processes, then one, then two again end where one alone does."""
+def test_a_checkpoint_resumes_with_another_number_of_processes(together: Path, tmp_path: Path) -> None:
+    """Two processes, then one, then two end with the weights of a single process."""
     settings = SETTINGS["ppo"]
-    second = alone(tmp_path / "second", {**settings, "start": str(together / "ppo" / "done")})
+    second = run_single(tmp_path / "second", {**settings, "start": str(together / "ppo" / "done")})
     third = on_two(tmp_path / "third", {"ppo": {**settings, "start": str(second / "done")}}) / "ppo"
-    straight = alone(tmp_path / "straight", settings)
+    straight = run_single(tmp_path / "straight", settings)
     for more in ("straight 2", "straight 3"):
-        straight = alone(tmp_path / more, {**settings, "start": str(straight / "done")})
+        straight = run_single(tmp_path / more, {**settings, "start": str(straight / "done")})
     assert checkpoint.verify_checkpoint(third / "done").step == 3 * sharded_learner.NUM_UPDATES
     for part in ("policy/model.safetensors", "critic/model.safetensors", checkpoint.OPTIMIZERS):
         assert_close(straight / "done" / part, third / "done" / part, 5e-5)
 
 
-def test_the_learn_stage_is_the_same_under_torchrun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_learn_stage_gives_the_same_results_under_torchrun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer, shape = build_equation_tokenizer(), ModelSettings(hidden_size=32, num_layers=1, num_heads=1)
     ids = special_ids(tokenizer)
     policy = models.build_policy(

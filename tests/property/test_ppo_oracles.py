@@ -1,4 +1,4 @@
-"""`mathppo.ppo` against the loops in `oracles.py`, on drawn batches with drawn masks and stray numbers under them."""
+"""`mathppo.ppo` compared with the loops in `oracles.py`, on random batches with NaN and infinity under the mask."""
 
 import math
 
@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from mathppo.ppo import estimators, gae, kl, logprobs, losses, masked
+from mathppo.ppo import gae, kl, logprobs, losses, masked
+from mathppo.ppo.advantages import rloo_advantages
+from mathppo.ppo.explained_variance import explained_variance
 
 STRAY = (float("nan"), float("inf"), float("-inf"), 1e30)
 
@@ -18,7 +20,7 @@ coefficients = st.one_of(st.sampled_from([0.0, 0.5, 0.95, 1.0]), unit)
 
 
 class Drawn:
-    """A batch in both forms: rows of Python floats for the oracle, tensors with strays under the mask for us."""
+    """Random tensors with NaN, infinity or huge numbers at masked positions."""
 
     def __init__(self, seed: int, rows: int, width: int, density: float, contiguous: bool) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -65,7 +67,7 @@ def test_gae_is_the_discounted_sum_of_residuals(batch: Drawn, gamma: float, lams
 
 
 @given(batches(), coefficients)
-def test_lambda_one_is_monte_carlo_minus_value_and_lambda_zero_the_residual(batch: Drawn, gamma: float):
+def test_lambda_1_is_monte_carlo_minus_value_and_lambda_0_is_the_residual(batch: Drawn, gamma: float):
     rewards, values = batch.numbers(), batch.numbers()
     monte_carlo = gae.gae(rewards, values, batch.mask, torch.zeros(batch.rows), gamma=gamma, lam=1.0)
     rows = list(zip(rewards.tolist(), values.tolist(), batch.mask.tolist(), strict=True))
@@ -107,7 +109,7 @@ def test_padding_and_row_order_change_nothing(batch: Drawn, gamma: float, lam: f
 
 
 @given(batches(), unit)
-def test_rewards_are_placed_like_the_loop_places_them(batch: Drawn, kl_coef: float):
+def test_token_rewards_equal_the_loop(batch: Drawn, kl_coef: float):
     outcome, token_kl = batch.per_row(), batch.numbers()
     got = gae.token_rewards(outcome, batch.mask, token_kl, kl_coef=kl_coef)
     rows = zip(outcome.tolist(), batch.mask.tolist(), token_kl.tolist(), strict=True)
@@ -127,13 +129,13 @@ def test_whitening_is_per_pool(batch: Drawn, labels: list[int], shift_mean: bool
 
 
 @given(batches())
-def test_masked_mean_is_the_mean_of_what_the_mask_keeps(batch: Drawn):
+def test_masked_mean_is_the_mean_of_unmasked_numbers(batch: Drawn):
     x = batch.numbers()
     close(masked.masked_mean(x, batch.mask), oracles.mean(oracles.pick(x.tolist(), batch.mask.tolist())))
 
 
 @given(batches(), st.floats(0, 1), st.floats(0, 2), st.one_of(st.none(), st.floats(1.01, 5)), st.floats(0.01, 3))
-def test_policy_loss_is_the_loop_by_cases(
+def test_policy_loss_equals_the_loop_by_cases(
     batch: Drawn, clip_low: float, clip_high: float, dual_clip: float | None, spread: float
 ):
     new, old, advantages = batch.numbers(spread), batch.numbers(spread), batch.numbers()
@@ -146,7 +148,7 @@ def test_policy_loss_is_the_loop_by_cases(
 
 
 @given(batches(), st.one_of(st.none(), st.floats(0, 2)))
-def test_value_loss_is_the_loop_by_cases(batch: Drawn, clip: float | None):
+def test_value_loss_equals_the_loop_by_cases(batch: Drawn, clip: float | None):
     values, old, returns = batch.numbers(), batch.numbers(), batch.numbers()
     got, _ = losses.value_loss(values, old, returns, batch.mask, clip=clip)
     picked = zip(*(oracles.pick(x.tolist(), batch.mask.tolist()) for x in (values, old, returns)), strict=True)
@@ -154,7 +156,7 @@ def test_value_loss_is_the_loop_by_cases(batch: Drawn, clip: float | None):
 
 
 @given(batches(), st.integers(1, 3))
-def test_micro_batches_and_padding_leave_gradients_and_statistics_alone(batch: Drawn, split: int):
+def test_micro_batches_and_padding_change_no_gradient_or_statistic(batch: Drawn, split: int):
     old, advantages, weights = batch.numbers(), batch.numbers(), batch.numbers().abs()
     start = old + torch.where(batch.mask, 0.5 * batch.numbers(), 0.0)
     count = batch.mask.sum().clamp(min=1)
@@ -179,7 +181,7 @@ def test_micro_batches_and_padding_leave_gradients_and_statistics_alone(batch: D
 
 
 @given(batches(20), st.sampled_from(["k1", "k2", "k3"]))
-def test_kl_estimates_are_the_formulas(batch: Drawn, kind: str):
+def test_kl_estimates_equal_the_formulas(batch: Drawn, kind: str):
     batch.mask[:] = True
     new, ref = batch.numbers(3.0), batch.numbers(3.0)
     rows = zip(new.tolist(), ref.tolist(), strict=True)
@@ -190,7 +192,7 @@ def test_kl_estimates_are_the_formulas(batch: Drawn, kind: str):
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=8), st.integers(0, 7), st.sampled_from([0.3, 0.7, 1.0, 2.0]))
-def test_logprobs_and_entropy_are_the_formulas(logits: list[float], index: int, temperature: float):
+def test_logprobs_and_entropy_equal_the_formulas(logits: list[float], index: int, temperature: float):
     index %= len(logits)
     x = torch.tensor(logits, dtype=torch.float64)
     got = logprobs.token_logprobs(x, torch.tensor(index), temperature=temperature)
@@ -203,15 +205,15 @@ def test_logprobs_and_entropy_are_the_formulas(logits: list[float], index: int, 
 
 
 @given(st.lists(st.tuples(st.floats(-3, 3), st.integers(0, 2)), min_size=1, max_size=9))
-def test_leave_one_out_is_the_loop(rollouts: list[tuple[float, int]]):
+def test_rloo_equals_the_loop(rollouts: list[tuple[float, int]]):
     rewards, pools = [r for r, _ in rollouts], [g for _, g in rollouts]
-    got = estimators.rloo_advantages(torch.tensor(rewards, dtype=torch.float64), torch.tensor(pools))
+    got = rloo_advantages(torch.tensor(rewards, dtype=torch.float64), torch.tensor(pools))
     close(got, oracles.leave_one_out(rewards, pools))
 
 
 @given(batches())
-def test_explained_variance_is_the_formula(batch: Drawn):
+def test_explained_variance_equals_the_formula(batch: Drawn):
     values, targets = batch.numbers(), batch.numbers()
     picked = [oracles.pick(x.tolist(), batch.mask.tolist()) for x in (values, targets)]
-    got = estimators.explained_variance(values, targets, batch.mask)
+    got = explained_variance(values, targets, batch.mask)
     assert got.item() == pytest.approx(oracles.explained_variance(*picked) if len(picked[0]) > 1 else 0.0, rel=1e-6)

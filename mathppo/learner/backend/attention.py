@@ -1,7 +1,7 @@
-"""Attention within texts that lie one after the other in one row, none of which sees another.
+"""Attention within packed sequences: sequences concatenated in one row that do not attend to each other.
 
-On a GPU in half precision, torch's kernel for sequences of any lengths; elsewhere one call for all neighbours of a
-length. Neither makes a mask of all tokens by all tokens (note M-learner-8).
+On a GPU in half precision, torch's variable-length kernel; elsewhere one SDPA call per run of equal lengths. Neither
+builds an N x N mask (note M-learner-8).
 """
 
 from itertools import groupby
@@ -15,8 +15,8 @@ from torch.nn.attention.varlen import varlen_attn
 
 from mathppo.errors import BadSetting
 
-UNKNOWN = ("softcap", "s_aux", "position_bias")
-"""What some architectures want of attention, and neither of the ways here gives."""
+UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+"""Arguments of some architectures that neither implementation supports."""
 
 
 def packed_attention(
@@ -32,44 +32,45 @@ def packed_attention(
     sliding_window: int | None = None,
     **more: Any,
 ) -> tuple[Float[Tensor, "1 N H D"], None]:
-    """Give causal attention within each text, as transformers calls for it.
+    """Compute causal attention within each sequence; an attention function of transformers.
 
     Args:
-        module: the layer; its `num_key_value_groups` queries share a key.
+        module: the layer.
         query: of all N tokens.
-        key: likewise, K heads with K * groups = H.
-        value: likewise.
-        attention_mask: not read; where texts end says all.
-        cu_seq_lens_q: 0, and where each text ends; int32.
-        max_length_q: the longest text's length.
+        key: of all N tokens; each of the K heads serves H / K query heads.
+        value: as `key`.
+        attention_mask: ignored; `cu_seq_lens_q` separates the sequences.
+        cu_seq_lens_q: 0 and the end of each sequence; int32.
+        max_length_q: length of the longest sequence.
         scaling: of the scores; None = 1 / sqrt(D).
-        sliding_window: tokens that a token sees, itself included; None = all before it.
-        more: what else transformers hands over.
+        sliding_window: tokens that a token attends to, itself included; None = all before it.
+        more: further arguments of transformers.
 
     Raises:
-        BadSetting: the architecture wants scores capped or biased.
+        BadSetting: the architecture caps or biases its scores.
 
     Source: Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination", section 3.2.
     """
-    wanted = [name for name in UNKNOWN if more.get(name) is not None]
-    if wanted:
+    unsupported = [name for name in UNSUPPORTED if more.get(name) is not None]
+    if unsupported:
         raise BadSetting(
-            f"learner.packing: expected attention without {', '.join(wanted)}, got {type(module).__name__}; set it to "
-            '"padded"'
+            f"learner.packing: expected attention without {', '.join(unsupported)}, got {type(module).__name__}; set "
+            'it to "padded"'
         )
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
     device = query.device.type
     if torch.is_autocast_enabled(device):
-        # Rotated in float32, where autocast would make them small only within the kernels that it knows.
+        # Rotary embeddings return float32, and autocast does not cast the inputs of the variable-length kernel.
         query, key, value = (x.to(torch.get_autocast_dtype(device)) for x in (query, key, value))
-    way = _by_kernel if device == "cuda" and query.dtype in (torch.float16, torch.bfloat16) else _by_length
+    has_kernel = device == "cuda" and query.dtype in (torch.float16, torch.bfloat16)
+    attention = _attention_by_kernel if has_kernel else _attention_by_length
     ends, longest = cu_seq_lens_q, max_length_q
-    return way(query, key, value, ends, longest, scaling=scaling, sliding_window=sliding_window), None
+    return attention(query, key, value, ends, longest, scaling=scaling, sliding_window=sliding_window), None
 
 
-def _by_kernel(
+def _attention_by_kernel(
     query: Float[Tensor, "1 H N D"],
     key: Float[Tensor, "1 H N D"],
     value: Float[Tensor, "1 H N D"],
@@ -86,7 +87,7 @@ def _by_kernel(
     return mixed[None]
 
 
-def _by_length(
+def _attention_by_length(
     query: Float[Tensor, "1 H N D"],
     key: Float[Tensor, "1 H N D"],
     value: Float[Tensor, "1 H N D"],
@@ -99,7 +100,7 @@ def _by_length(
     runs = [(length, length * len(list(run))) for length, run in groupby(ends.diff().tolist())]
     sizes, parts = [size for _, size in runs], []
     for (length, _), *states in zip(runs, *(x[0].split(sizes, dim=1) for x in (query, key, value)), strict=True):
-        # [H, S * length, D] as S texts: a view.
+        # [H, S * length, D] viewed as S sequences.
         one, two, three = (x.unflatten(1, (-1, length)).transpose(0, 1) for x in states)
         band = None
         if sliding_window is not None and sliding_window < length:

@@ -1,11 +1,11 @@
-"""Checkpoints: weights in Hugging Face format, optimizer state beside them, written whole or not at all.
+"""Checkpoints: weights in Hugging Face format and optimizer state, written atomically.
 
     000040/
-      policy/               model.safetensors, config.json, tokenizer: what transformers and vLLM load as they are
-      critic/               the same, as a token classifier with one label; absent without a critic
+      policy/                  model.safetensors, config.json, tokenizer; loads in transformers and vLLM
+      critic/                  the same, as a token classifier with one label; absent without a critic
       optimizers.safetensors   AdamW moments, by `policy.<parameter>.<moment>` and `critic.<parameter>.<moment>`
-      adapters.safetensors     LoRA's factors and the weights beside them, whose sum is above; absent without LoRA
-      checkpoint.json       the step, and the sha256 of every file above
+      adapters.safetensors     LoRA factors and the weights that they are added to; absent without LoRA
+      checkpoint.json          the step, and the sha256 of every file above
 
 There is no random state to save: every random number of a run derives from its seed and the step (`mathppo.seeds`).
 """
@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from mathppo.errors import BadCheckpoint
-from mathppo.learner.backend.sharding import like
+from mathppo.learner.backend.sharding import shard_like
 from mathppo.records import Record
 from mathppo.storage import store
 from mathppo.storage.files import finish_replacing, remove_folder, replace_folder, write_file
@@ -39,12 +39,12 @@ ADAPTERS = "adapters.safetensors"
 
 
 class CheckpointHeader(Record, frozen=True, tag="checkpoint/1"):
-    """What `checkpoint.json` says.
+    """Content of `checkpoint.json`.
 
     Args:
         step: number of updates that the weights have seen.
         sha256: of every other file, by its path within the folder.
-        numbers: what else a resumed run needs, by name, for instance the KL coefficient of the moment.
+        numbers: further state for resuming, by name, for instance the current KL coefficient.
     """
 
     step: Annotated[int, Meta(ge=0)]
@@ -53,13 +53,13 @@ class CheckpointHeader(Record, frozen=True, tag="checkpoint/1"):
 
 
 class Saveable(Protocol):
-    """A model or tokenizer that writes itself in Hugging Face format."""
+    """A model or tokenizer with `save_pretrained`."""
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> object: ...
 
 
 class Model(Protocol):
-    """A model that writes itself, and can be given its weights for that."""
+    """A model whose `save_pretrained` accepts a state dict."""
 
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], /, *, state_dict: dict[str, Tensor] | None = None
@@ -68,7 +68,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Weights:
-    """A model to save with plain weights: gathered from shards, LoRA's factors added up; None = as they lie in it."""
+    """A model to save with the given weights: gathered from shards, LoRA factors merged; None = the model's own."""
 
     model: Model
     state: dict[str, Tensor] | None
@@ -86,15 +86,15 @@ def save_checkpoint(
     adapters: Mapping[str, Tensor] = MappingProxyType({}),
     numbers: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Write a checkpoint aside, flush it, and give it its name; an older one of that name is replaced.
+    """Write a checkpoint to a temporary folder, flush it, and rename it; an older one of that name is replaced.
 
     Args:
         path: the checkpoint's folder.
-        step: number of updates seen.
-        folders: what to save in which sub-folder, for instance `{"policy": (model, tokenizer)}`.
+        step: number of updates that the weights have seen.
+        folders: models and tokenizers by sub-folder, for instance `{"policy": (model, tokenizer)}`.
         optimizers: flat optimizer state.
-        adapters: what the saved weights are the sum of, where they are one.
-        numbers: what else a resumed run needs.
+        adapters: LoRA factors and the weights that they are added to, if any.
+        numbers: further state for resuming.
     """
     recover(path)
     aside = _aside(path)
@@ -108,7 +108,7 @@ def save_checkpoint(
             if tensors:
                 save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, aside / file)
     except SafetensorError as error:
-        # How safetensors says that the disk is full.
+        # Raised by safetensors on a full disk.
         raise OSError(errno.EIO, str(error), str(path)) from error
     files = sorted(file for file in aside.rglob("*") if file.is_file())
     sha256 = {str(file.relative_to(aside)): _flush_and_hash(file) for file in files}
@@ -118,7 +118,7 @@ def save_checkpoint(
 
 
 def recover(path: Path) -> None:
-    """Put a finished checkpoint in its place that a kill left beside it, in the moment of replacing an older one."""
+    """Finish the replacement of an older checkpoint that a kill interrupted."""
     finish_replacing(_aside(path), path)
 
 
@@ -130,7 +130,7 @@ def verify_checkpoint(path: Path) -> CheckpointHeader:
     """Read the header and check every file against its hash.
 
     Raises:
-        BadCheckpoint: missing, damaged, or no checkpoint of this project.
+        BadCheckpoint: missing, damaged, or not a checkpoint of this project.
     """
     try:
         header = msgspec.json.decode((path / HEADER).read_bytes(), type=CheckpointHeader)
@@ -141,22 +141,22 @@ def verify_checkpoint(path: Path) -> CheckpointHeader:
         if not file.resolve().is_relative_to(path.resolve()) or not file.is_file():
             raise BadCheckpoint(f"{file}: expected a file that {HEADER} names, found none; use another checkpoint")
         if _hash(file) != expected:
-            raise BadCheckpoint(f"{file}: damaged, its sha256 is not the one in {HEADER}; use another checkpoint")
+            raise BadCheckpoint(f"{file}: damaged, its sha256 differs from the one in {HEADER}; use another checkpoint")
     return header
 
 
 def checkpoint_step(path: Path) -> int:
-    """Give the step a checkpoint folder's policy has seen; 0 for a plain Hugging Face folder."""
+    """Return the number of updates that a checkpoint's policy has seen; 0 for a plain Hugging Face folder."""
     return verify_checkpoint(path).step if (path / HEADER).is_file() else 0
 
 
 def policy_folder(path: Path) -> Path:
-    """Give the Hugging Face folder of a checkpoint's policy; a plain Hugging Face folder is its own."""
+    """Return the Hugging Face folder of a checkpoint's policy; a plain Hugging Face folder is returned as it is."""
     return path / "policy" if (path / HEADER).is_file() else path
 
 
 def weights_id(path: Path) -> str:
-    """Give an identity of a policy's weights: the sha256 of its safetensors files, by name."""
+    """Return a fingerprint of a policy's weights: the sha256 of its safetensors files, by name."""
     files = sorted(policy_folder(path).glob("*.safetensors"))
     if not files:
         raise BadCheckpoint(f"{path}: expected a folder with *.safetensors, found none")
@@ -164,12 +164,12 @@ def weights_id(path: Path) -> str:
 
 
 def load_optimizers(path: Path) -> dict[str, Tensor]:
-    """Load the flat optimizer state; empty where the checkpoint holds none."""
+    """Load the flat optimizer state; empty if the checkpoint has none."""
     return load_file(path / OPTIMIZERS) if (path / OPTIMIZERS).is_file() else {}
 
 
 def load_adapters(path: Path) -> dict[str, Tensor]:
-    """Load what the weights are the sum of; empty where the checkpoint was made without LoRA."""
+    """Load the adapter state; empty if the checkpoint was written without LoRA."""
     return load_file(path / ADAPTERS) if (path / ADAPTERS).is_file() else {}
 
 
@@ -191,15 +191,15 @@ def restore_optimizer(
     where: Path,
     moments: Sequence[str] = ("step", "exp_avg", "exp_avg_sq"),
 ) -> None:
-    """Put back what `optimizer_tensors` gave.
+    """Load the state that `optimizer_tensors` returned.
 
     Args:
-        prefix: as `optimizer_tensors` was given it.
+        prefix: as in `optimizer_tensors`.
         names: the parameters by name.
-        optimizer: that of the parameters.
-        tensors: flat optimizer state, of others too.
+        optimizer: of the parameters.
+        tensors: flat optimizer state; may include other optimizers.
         where: the checkpoint, for messages.
-        moments: what must be there; all but `step` in the parameter's shape.
+        moments: required state; all but `step` in the parameter's shape.
 
     Raises:
         BadCheckpoint: a moment is missing or of another shape.
@@ -221,12 +221,12 @@ def restore_optimizer(
             if moment == "step":  # AdamW keeps a tensor of one float, 8-bit AdamW a number
                 restored[moment] = value if value.is_floating_point() else int(value)
             else:
-                restored[moment] = like(value, parameter) if moment in moments else value.to(parameter.device)
+                restored[moment] = shard_like(value, parameter) if moment in moments else value.to(parameter.device)
         optimizer.state[parameter] = restored  # type: ignore[index]
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """Give the finished checkpoints of a run, oldest first."""
+    """Return the finished checkpoints of a run, oldest first."""
     return sorted(path for path in folder.glob("[0-9]*") if (path / HEADER).is_file())
 
 

@@ -1,7 +1,7 @@
-"""How the learner's passes are computed, never what they give, and what a model has to be like for it.
+"""Forward options: bfloat16 matrix products, a chunked LM head, activation checkpointing, packed sequences.
 
-Matrix products in bfloat16, log-probabilities from chunks of hidden states, layers computed again in backward, texts
-packed without padding: each is chosen by the settings, and proved on a short input where a model could differ.
+They change speed and memory, not results. The settings choose them; those that some models do not support are first
+verified on a short input.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,46 +17,49 @@ from torch.nn import functional
 
 from mathppo.config import LearnerSettings
 from mathppo.errors import BadSetting
-from mathppo.learner.backend.models import PreTrainedModel, attending_packed
+from mathppo.learner.backend.models import PreTrainedModel, attend_packed
 
 SMALL_VOCABULARY = 1024
-"""Tokens; up to it the logits of a whole pass weigh less than the layers' activations, and chunks would only cost."""
+"""Tokens; up to this size the logits of a pass take less memory than the layers' activations, and chunks do not pay."""
 
 PLAIN_TOLERANCE = 1e-4
-"""Relative difference up to which logits by hand and logits by the model are the same computation."""
+"""Relative difference up to which the model's logits equal `hidden @ weight.T`."""
 
 PACKED_TOLERANCE: Mapping[torch.dtype, float] = MappingProxyType({torch.float32: 1e-4, torch.bfloat16: 0.05})
-"""Relative difference of a trunk's states up to which packed texts are what each of them is alone."""
+"""Relative difference up to which hidden states of packed sequences equal those of each sequence alone."""
 
-CANNOT_PACK = (BadSetting, TypeError, ValueError, KeyError, AttributeError, RuntimeError)
-"""How architectures and kernels say that they do not take packed texts."""
+PACKING_ERRORS = (BadSetting, TypeError, ValueError, KeyError, AttributeError, RuntimeError)
+"""Errors of architectures and kernels that do not support packed sequences."""
 
 
 @dataclass(frozen=True)
-class Compute:
-    """How passes are computed.
+class ForwardOptions:
+    """Options of a forward pass.
 
     Args:
-        dtype: of matrix products; bfloat16 by autocast, so that weights and their gradients stay float32.
-        head_chunk_tokens: tokens whose logits exist at one time; 0 = the model's own head, all logits of a pass.
-        recomputes: layers that `models.mark_layers` marked keep their inputs only; backward does the rest again.
-        packs: the texts of a pass lie one after the other, without padding, as `batch.Packed` draws.
+        dtype: of matrix products; bfloat16 by autocast, so weights and gradients stay float32.
+        head_chunk_tokens: tokens whose logits exist at a time; 0 = the model's head, with all logits of a pass.
+        checkpointing: layers marked by `models.enable_checkpointing` keep their inputs only and are recomputed in
+            backward.
+        packed: the sequences of a pass are concatenated without padding, as drawn in `batch.py`.
     """
 
     dtype: torch.dtype = torch.float32
     head_chunk_tokens: int = 0
-    recomputes: bool = False
-    packs: bool = False
+    checkpointing: bool = False
+    packed: bool = False
 
     @contextmanager
-    def of(self, model: PreTrainedModel) -> Iterator[None]:
-        """Run a forward pass of `model` so."""
-        # The library recomputes a layer only where the layer itself is in training mode; what lies within it is not,
-        # so that dropout stays off.
-        layers = [m for m in model.modules() if self.recomputes and getattr(m, "gradient_checkpointing", None) is True]
+    def applied_to(self, model: PreTrainedModel) -> Iterator[None]:
+        """Run forward passes of `model` with these options."""
+        # transformers recomputes a layer only if the layer is in training mode; its submodules stay in evaluation mode,
+        # so dropout stays off.
+        layers = [
+            m for m in model.modules() if self.checkpointing and getattr(m, "gradient_checkpointing", None) is True
+        ]
         for layer in layers:
             layer.training = True
-        attention = attending_packed(model) if self.packs else nullcontext()
+        attention = attend_packed(model) if self.packed else nullcontext()
         autocast = torch.autocast(model.device.type, self.dtype, enabled=self.dtype != torch.float32)
         try:
             with attention, autocast:
@@ -66,75 +69,74 @@ class Compute:
                 layer.training = False
 
 
-PLAIN = Compute()
+DEFAULT = ForwardOptions()
 
 
-def choose_compute(
+def choose_forward_options(
     policy: PreTrainedModel, settings: LearnerSettings, *, others: Iterable[PreTrainedModel] = ()
-) -> Compute:
-    """Give the settings' way of computing, with the model's own head where another would not pay or not be the same.
+) -> ForwardOptions:
+    """Return the options of the settings, without a chunked head or packing that do not pay or are not equivalent.
 
     Args:
         policy: the actor.
         settings: of the learner.
-        others: models of the same passes: critic, reference.
+        others: models with the same options: critic, reference.
 
     Raises:
-        BadSetting: `packing = "packed"` with a model that mixes packed texts.
+        BadSetting: `packing = "packed"` with a model that attends across packed sequences.
     """
     is_large = policy.config.get_text_config().vocab_size > SMALL_VOCABULARY
     chunked = is_large and settings.head_chunk_tokens > 0 and has_plain_head(policy)
-    compute = Compute(
+    padded = ForwardOptions(
         dtype=torch.bfloat16 if settings.compute_dtype == "bfloat16" else torch.float32,
         head_chunk_tokens=settings.head_chunk_tokens if chunked else 0,
-        recomputes=settings.activation_checkpointing,
+        checkpointing=settings.activation_checkpointing,
     )
-    # Note M-learner-8: where packing was measured to be faster, or has a kernel.
-    pays = settings.micro_batch_tokens > 0 if policy.device.type == "cpu" else compute.dtype == torch.bfloat16
+    # Packing pays where it was measured to be faster or has a kernel (note M-learner-8).
+    pays = settings.micro_batch_tokens > 0 if policy.device.type == "cpu" else padded.dtype == torch.bfloat16
     if settings.packing == "padded" or (settings.packing == "auto" and not pays):
-        return compute
-    packing = replace(compute, packs=True)
+        return padded
+    packed = replace(padded, packed=True)
     for model in (policy, *others):
-        refusal = why_not_packed(model, packing)
-        if refusal and settings.packing == "packed":
+        problem = packing_problem(model, packed)
+        if problem and settings.packing == "packed":
             raise BadSetting(
-                f'learner.packing: expected "auto" or "padded" with {type(model).__name__}, which does not keep packed '
-                f'texts apart ({refusal}), got "packed"'
+                f'learner.packing: expected "auto" or "padded" with {type(model).__name__}, which does not separate '
+                f'packed sequences ({problem}), got "packed"'
             )
-        if refusal:
-            return compute
-    return packing
+        if problem:
+            return padded
+    return packed
 
 
 @torch.no_grad()
-def why_not_packed(model: PreTrainedModel, compute: Compute) -> str:
-    """Give the reason why a trunk's states of packed texts are not those of each text alone; empty where they are.
+def packing_problem(model: PreTrainedModel, options: ForwardOptions) -> str:
+    """Return the reason why hidden states of packed sequences differ from those of each sequence alone, "" if equal.
 
-    Proved on short texts: architectures differ in what they make of several texts in a row, and kernels in what they
-    run on.
+    Verified on short sequences, because support depends on the architecture and on the kernel.
     """
     trunk, size = model.base_model, model.config.get_text_config().vocab_size
     lengths = torch.tensor([3, 5, 5, 2], device=model.device)
-    texts = [torch.arange(n, device=model.device) % size for n in lengths.tolist()]
+    sequences = [torch.arange(n, device=model.device) % size for n in lengths.tolist()]
     ends = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).int()
-    places = torch.cat([torch.arange(len(text), device=model.device) for text in texts])
+    positions = torch.cat([torch.arange(len(sequence), device=model.device) for sequence in sequences])
     try:
-        with compute.of(model):
-            together = trunk(**packed_inputs(torch.cat(texts)[None], places[None], ends, 5)).last_hidden_state[0]
-        with replace(compute, packs=False).of(model):
-            states = [trunk(input_ids=text[None], use_cache=False).last_hidden_state[0] for text in texts]
-    except CANNOT_PACK as error:
+        with options.applied_to(model):
+            packed = trunk(**packed_inputs(torch.cat(sequences)[None], positions[None], ends, 5)).last_hidden_state[0]
+        with replace(options, packed=False).applied_to(model):
+            hidden = [trunk(input_ids=ids[None], use_cache=False).last_hidden_state[0] for ids in sequences]
+    except PACKING_ERRORS as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
-    alone = torch.cat(states).float()
-    gap = float((together.float() - alone).abs().max() / alone.abs().max())
-    return "" if gap <= PACKED_TOLERANCE[compute.dtype] else f"its states differ by {gap:.2g} of the largest"
+    separate = torch.cat(hidden).float()
+    gap = float((packed.float() - separate).abs().max() / separate.abs().max())
+    return "" if gap <= PACKED_TOLERANCE[options.dtype] else f"hidden states differ by {gap:.2g} of the largest"
 
 
 @torch.no_grad()
 def has_plain_head(policy: PreTrainedModel) -> bool:
-    """Tell whether the logits are one matrix times the last hidden states: no bias, scale, cap or further layer.
+    """Return True if the logits are `hidden @ weight.T`: no bias, scale, cap or further layer.
 
-    Read off the module and proved on a short input: models that scale or cap their logits do so in `forward`.
+    Verified on a short input, because models that scale or cap their logits do so in `forward`.
     """
     head = policy.get_output_embeddings()
     if not isinstance(head, nn.Linear) or head.bias is not None:
@@ -146,31 +148,31 @@ def has_plain_head(policy: PreTrainedModel) -> bool:
     return bool((logits - by_hand).abs().max() <= PLAIN_TOLERANCE * logits.abs().max())
 
 
-def require_fit(policy: PreTrainedModel, settings: LearnerSettings, *, num_ranks: int) -> None:
-    """Refuse what these models or this number of processes cannot serve.
+def check_models(policy: PreTrainedModel, settings: LearnerSettings, *, num_ranks: int) -> None:
+    """Check that the models and the number of processes support the settings.
 
     Raises:
-        BadSetting: a shared trunk under a head that is not plain, or moments of 8 bits in shards.
+        BadSetting: a shared trunk with a head that is not plain, or 8-bit moments in shards.
     """
     shares_trunk = settings.shared_trunk and settings.has_critic
     if shares_trunk and not has_plain_head(policy):
         raise BadSetting(
-            "learner.shared_trunk: expected a policy whose logits are one matrix times its last states, got "
-            f"{type(policy).__name__}; give the critic a trunk of its own"
+            "learner.shared_trunk: expected a policy whose logits are one matrix times its last hidden states, got "
+            f"{type(policy).__name__}; set it to false"
         )
     if num_ranks > 1 and settings.optimizer != "adamw":
         raise BadSetting(
             f'learner.optimizer: expected "adamw" on {num_ranks} processes, got "{settings.optimizer}", whose blocks '
-            "of 256 numbers do not end where shards do; set it to adamw, or start one process"
+            "of 256 numbers do not align with shards; set it to adamw, or start one process"
         )
 
 
 def packed_inputs(
     ids: Int[Tensor, "1 N"], position_ids: Int[Tensor, "1 N"], ends: Int[Tensor, " S"], longest: int
 ) -> dict[str, Any]:
-    """Give what a model is called with for packed texts, under transformers' names for where they end."""
-    # A mask of four dims is handed to the layers as it is, so that none of all tokens by all is made. Ours does not
-    # read it; another way of attention, which would let texts see each other, stops at its dtype.
+    """Return the keyword arguments of a forward pass over packed sequences."""
+    # transformers passes a 4-dim mask to the layers unchanged instead of building an N x N mask. `packed_attention`
+    # ignores it; any other attention function would attend across sequences, but raises on its dtype.
     return {
         "input_ids": ids,
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.int8, device=ids.device),

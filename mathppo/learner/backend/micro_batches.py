@@ -1,8 +1,8 @@
-"""How the rows of a batch are divided into forward passes, and by ranks, and put together again.
+"""Splits a batch into micro-batches across ranks and gathers the results.
 
-Rows are sorted by length, so that a pass holds little padding; packed ones have none, and passes as many tokens as each
-other, about. Every rank runs as many passes as every other, for the collectives of sharded weights wait for all: a rank
-without rows left repeats one that counts nothing.
+Rows are sorted by length, so a micro-batch holds little padding. Packed micro-batches have none, and about the same
+number of tokens each. Every rank runs the same number of micro-batches, because collectives of sharded weights wait for
+all ranks: a rank without rows left repeats one row without a loss.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,34 +15,34 @@ from torch import Tensor
 
 from mathppo.batch import Batch
 from mathppo.config import LearnerSettings
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Passes:
-    """How much goes into one pass.
+class MicroBatches:
+    """Splits batches into micro-batches, the rows of one forward pass each.
 
     Args:
-        max_rows: rollouts a pass, where `max_tokens` is 0.
-        max_tokens: tokens a pass, at least one rollout; its rows lose the columns they do not need.
-        packs: padding does not count.
-        device: where the models are.
-        ranks: the processes that share the work.
+        max_rows: rollouts per micro-batch if `max_tokens` is 0.
+        max_tokens: tokens per micro-batch, at least one rollout; padding columns are trimmed.
+        packed: rows are packed, so padding does not count.
+        device: of the models.
+        dist: the processes that share the work.
     """
 
     max_rows: int
     max_tokens: int = 0
-    packs: bool = False
+    packed: bool = False
     device: torch.device = CPU
-    ranks: Ranks = ALONE
+    dist: DistContext = SINGLE_PROCESS
 
     def split(self, batch: Batch) -> list[Int[Tensor, " N"]]:
-        """Give the indices of all rows, shortest first, by pass."""
+        """Return the row indices of each micro-batch, shortest rows first."""
         if not self.max_tokens:
             return list(batch.lengths.argsort(stable=True).split(self.max_rows))
-        if self.packs:
+        if self.packed:
             return [torch.tensor(rows) for rows in self._balanced(batch.attention_mask.sum(1).tolist())]
         prompts, completions = (batch.attention_mask.sum(1) - batch.lengths).tolist(), batch.lengths.tolist()
         order = sorted(range(batch.num_rows), key=lambda row: (prompts[row] + completions[row], row))
@@ -58,66 +58,69 @@ class Passes:
         return [torch.tensor(rows) for rows in found]
 
     def _balanced(self, lengths: list[int]) -> list[list[int]]:
-        """Give passes of about as many tokens each, as many as the ranks can share evenly, none above the budget.
+        """Return micro-batches of about equal token counts, at most `max_tokens` each, a multiple of the ranks.
 
-        Source: Graham 1969, "Bounds on Multiprocessing Timing Anomalies": longest first, each where most room is.
+        Source: Graham 1969, "Bounds on Multiprocessing Timing Anomalies": longest first, into the emptiest.
         """
         order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-        budget, step = max(self.max_tokens, lengths[order[0]]), self.ranks.size
+        budget, step = max(self.max_tokens, lengths[order[0]]), self.dist.size
         count = -(-sum(lengths) // budget)
         while True:
             count = min(-(-count // step) * step, len(lengths))
-            passes: list[list[int]] = [[] for _ in range(count)]
+            parts: list[list[int]] = [[] for _ in range(count)]
             sizes = [(0, index) for index in range(count)]
             for row in order:
                 size, index = heappop(sizes)
-                passes[index].append(row)
+                parts[index].append(row)
                 heappush(sizes, (size + lengths[row], index))
             if count == len(lengths) or max(sizes)[0] <= budget:
-                # Neighbours of a length share a call of attention.
-                return [sorted(rows, key=lambda row: (lengths[row], row)) for rows in passes]
+                # Adjacent rows of equal length share one attention call.
+                return [sorted(rows, key=lambda row: (lengths[row], row)) for rows in parts]
             count += 1
 
-    def deal(self, batch: Batch) -> Iterator[tuple[Int[Tensor, " N"], bool]]:
-        """Yield the passes of this rank, and whether each counts; neighbours in length run side by side."""
-        passes = self.split(batch)
-        for start in range(0, len(passes), self.ranks.size):
-            own = start + self.ranks.rank
-            yield (passes[own], True) if own < len(passes) else (passes[start][:1], False)
+    def assign(self, batch: Batch) -> Iterator[tuple[Int[Tensor, " N"], Batch, bool]]:
+        """Yield this rank's micro-batches: row indices, the rows as models read them, and False if they are a filler.
 
-    def narrow(self, batch: Batch) -> Batch:
-        """Give the rows of one pass as the models get them."""
-        return (batch.narrowed() if self.max_tokens else batch).to(self.device)
+        Micro-batches of similar length run on different ranks at the same time. A filler has no `loss_mask`.
+        """
+        parts = self.split(batch)
+        for start in range(0, len(parts), self.dist.size):
+            is_own = start + self.dist.rank < len(parts)
+            index = parts[start + self.dist.rank] if is_own else parts[start][:1]
+            rows = batch.rows(index)
+            rows = rows if is_own else replace(rows, loss_mask=torch.zeros_like(rows.loss_mask))
+            yield index, self.trim_padding(rows), is_own
+
+    def trim_padding(self, batch: Batch) -> Batch:
+        """Return a micro-batch on the models' device, without all-padding columns if sized by tokens."""
+        return (batch.trimmed() if self.max_tokens else batch).to(self.device)
 
     @torch.no_grad()
-    def run(self, function: Callable[[Batch], tuple[Tensor, ...]], batch: Batch) -> tuple[Tensor, ...]:
-        """Apply a forward pass to all rows, pass by pass, and give its results for the whole batch, on the CPU."""
-        whole: list[Tensor] = []
-        for index, counts in self.deal(batch):
-            parts = [part.cpu() for part in function(self.narrow(batch.rows(index)))]
-            if not whole:
+    def run(self, forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch) -> tuple[Tensor, ...]:
+        """Run a forward pass over all rows without gradients; return its results for the whole batch, on the CPU."""
+        results: list[Tensor] = []
+        for index, rows, is_own in self.assign(batch):
+            parts = [part.cpu() for part in forward(rows)]
+            if not results:
                 shapes = [(batch.num_rows, batch.completion_width)[: part.dim()] for part in parts]
-                whole = [part.new_zeros(shape) for part, shape in zip(parts, shapes, strict=True)]
-            for result, part in zip(whole, parts, strict=True):
-                if counts and part.dim() == 1:
+                results = [part.new_zeros(shape) for part, shape in zip(parts, shapes, strict=True)]
+            for result, part in zip(results, parts, strict=True):
+                if is_own and part.dim() == 1:
                     result[index] = part
-                elif counts:
+                elif is_own:
                     result[index, : part.shape[1]] = part
-        return tuple(self.ranks.add(result) for result in whole)
+        return tuple(self.dist.all_reduce(result) for result in results)
 
 
-def shuffled(num_rows: int, num_parts: int, order: torch.Generator, *, epochs: int) -> Iterator[Int[Tensor, " N"]]:
-    """Yield the rows' indices by minibatch, every row once an epoch, in a new order each."""
+def shuffled_minibatches(
+    num_rows: int, num_minibatches: int, order: torch.Generator, *, epochs: int
+) -> Iterator[Int[Tensor, " N"]]:
+    """Yield the row indices of each minibatch: every row once per epoch, in a new order each epoch."""
     for _ in range(epochs):
-        yield from torch.randperm(num_rows, generator=order).tensor_split(num_parts)
+        yield from torch.randperm(num_rows, generator=order).tensor_split(num_minibatches)
 
 
 def choose_device(settings: LearnerSettings) -> torch.device:
-    """Give the device that the settings name: `auto` takes a GPU where there is one."""
+    """Return the device that the settings name; `auto` is a GPU if available."""
     wants_gpu = settings.device == "cuda" or (settings.device == "auto" and torch.cuda.is_available())
     return torch.device("cuda" if wants_gpu else "cpu")
-
-
-def without_loss(batch: Batch) -> Batch:
-    """Give the same rows, none of whose steps is trained on."""
-    return replace(batch, loss_mask=torch.zeros_like(batch.loss_mask))

@@ -1,8 +1,8 @@
-"""Policy and critic: building and loading; their forward passes are in `forward.py`.
+"""Policy and critic models: building and loading.
 
-The critic is a token classifier with one label, so that plain transformers loads either: the same backbone as the
-policy, started from its weights, with a scalar head that starts at zero. Both stay in evaluation mode: dropout is off
-while sampling and while learning, else the ratio of an unchanged policy would not be 1.
+The critic is a token classifier with one label, so transformers loads either model: the policy's backbone, initialized
+with its weights, and a scalar head initialized with zeros. Both stay in evaluation mode: with dropout, the ratio of an
+unchanged policy would not be 1.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from mathppo.learner.backend.attention import packed_attention
 from mathppo.load_errors import UNLOADABLE
 
 CONFIG = "config.json"
-"""What every Hugging Face model folder holds."""
+"""File of every Hugging Face model folder."""
 
 PACKED = "mathppo_packed"
 AttentionInterface.register(PACKED, packed_attention)
@@ -39,7 +39,7 @@ AttentionInterface.register(PACKED, packed_attention)
 def build_policy(
     settings: ModelSettings, *, vocab_size: int, bos_id: int | None, eos_id: int, pad_id: int, seed: int
 ) -> PreTrainedModel:
-    """Give a new Llama with tied embeddings and random weights fixed by `seed`; float32, on the CPU."""
+    """Build a Llama with tied embeddings and random weights determined by `seed`; float32, on the CPU."""
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=settings.hidden_size,
@@ -55,7 +55,7 @@ def build_policy(
     )
     with torch.random.fork_rng(devices=[]):
         policy = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    # Drawn again from a generator of its own: the weights of a seed change with no version's order of drawing.
+    # Drawn again from a separate generator, so the weights of a seed do not depend on the library's initialization.
     generator = torch.Generator().manual_seed(seed)
     for parameter in policy.parameters():
         if parameter.dim() > 1:
@@ -64,11 +64,11 @@ def build_policy(
 
 
 def build_critic(policy: PreTrainedModel, *, num_layers: int = 0) -> PreTrainedModel:
-    """Give a critic with the policy's trunk and a zero head: its values are exactly 0 at first.
+    """Build a critic with a copy of the policy's trunk and a zero head: its initial values are exactly 0.
 
     Args:
         policy: the model whose trunk is copied.
-        num_layers: how many of its first layers the critic keeps; 0 = all.
+        num_layers: number of first layers that the critic keeps; 0 = all.
 
     Raises:
         BadSetting: more layers than the policy has.
@@ -88,23 +88,23 @@ def build_critic(policy: PreTrainedModel, *, num_layers: int = 0) -> PreTrainedM
     wanted = critic.base_model.state_dict().keys()
     weights = {name: tensor for name, tensor in policy.base_model.state_dict().items() if name in wanted}
     critic.base_model.load_state_dict(weights)
-    for parameter in head_of(critic).parameters():
+    for parameter in value_head(critic).parameters():
         nn.init.zeros_(parameter)
     return critic.eval()
 
 
 def build_shared_critic(policy: PreTrainedModel) -> PreTrainedModel:
-    """Give a critic whose trunk is the policy's own module, and a zero head."""
+    """Build a critic with a zero head on the policy's trunk module itself."""
     critic = build_critic(policy)
     share_trunk(critic, policy)
     return critic
 
 
 def share_trunk(critic: PreTrainedModel, policy: PreTrainedModel) -> None:
-    """Replace a critic's trunk by the policy's own module.
+    """Replace a critic's trunk by the policy's trunk module.
 
     Raises:
-        BadCheckpoint: they are not of one kind.
+        BadCheckpoint: the trunks are of different classes.
     """
     if critic.base_model_prefix != policy.base_model_prefix or type(critic.base_model) is not type(policy.base_model):
         raise BadCheckpoint(
@@ -114,48 +114,48 @@ def share_trunk(critic: PreTrainedModel, policy: PreTrainedModel) -> None:
     setattr(critic, critic.base_model_prefix, policy.base_model)
 
 
-def head_of(critic: PreTrainedModel) -> nn.Linear:
-    """Give a critic's head: the one linear layer outside its trunk."""
+def value_head(critic: PreTrainedModel) -> nn.Linear:
+    """Return a critic's head: the one linear layer outside its trunk."""
     heads = [module for module in critic.children() if isinstance(module, nn.Linear)]
     assert len(heads) == 1, f"expected one linear head in {type(critic).__name__}, found {len(heads)}"
     return heads[0]
 
 
 def open_critic(path: Path, *, num_layers: int = 0) -> PreTrainedModel:
-    """Load the critic of a checkpoint or folder, or build one on the trunk of the policy that lies there.
+    """Load the critic of a checkpoint or folder, or build one with the trunk of the policy found there.
 
     Raises:
-        BadCheckpoint: missing, damaged, or of neither kind.
+        BadCheckpoint: missing, damaged, or neither a critic nor a policy.
     """
-    folder = _critics_start(path)
+    folder = _critic_folder(path)
     if num_trunk_layers(path) is None:
         return load_critic(folder)
     return build_critic(load_policy(folder), num_layers=num_layers)
 
 
 def num_trunk_layers(path: Path) -> int | None:
-    """Give how many layers a critic built on a checkpoint or folder can have; None where a whole critic lies there.
+    """Return the number of layers of the policy that a critic is built from; None if the folder holds a critic.
 
     Raises:
         BadCheckpoint: there is no model, or one that transformers does not know.
     """
-    folder = _critics_start(path)
+    folder = _critic_folder(path)
     if not (folder / CONFIG).is_file():
         raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except UNLOADABLE as error:
-        raise BadCheckpoint(f"{folder}: expected a {CONFIG} that transformers reads, got: {_reason(error)}") from None
+        raise BadCheckpoint(f"{folder}: expected a {CONFIG} transformers can read, got: {_reason(error)}") from None
     is_critic = any(kind.endswith("ForTokenClassification") for kind in config.architectures or [])
     return None if is_critic else config.get_text_config().num_hidden_layers
 
 
-def _critics_start(path: Path) -> Path:
+def _critic_folder(path: Path) -> Path:
     return next((path / name for name in ("critic", "policy") if (path / name / CONFIG).is_file()), path)
 
 
 def load_policy(path: Path) -> PreTrainedModel:
-    """Load a causal language model from a Hugging Face folder; safetensors only, no code of its own is run.
+    """Load a causal language model from a Hugging Face folder; safetensors only, without remote code.
 
     Raises:
         BadCheckpoint: the folder is missing, damaged, or holds another kind of model.
@@ -164,44 +164,44 @@ def load_policy(path: Path) -> PreTrainedModel:
 
 
 def load_critic(path: Path) -> PreTrainedModel:
-    """Load a critic as `save_pretrained` wrote it; see `load_policy`."""
+    """Load a critic that `save_pretrained` wrote; see `load_policy`."""
     return _load(AutoModelForTokenClassification, path)
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a Hugging Face folder; no code of its own is run.
+    """Load the tokenizer of a Hugging Face folder, without remote code.
 
     Raises:
-        BadCheckpoint: the folder holds none that loads.
+        BadCheckpoint: the folder has no tokenizer that loads.
     """
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
     except UNLOADABLE as error:
-        raise BadCheckpoint(f"{path}: expected a tokenizer beside the weights, got: {_reason(error)}") from None
+        raise BadCheckpoint(f"{path}: expected a tokenizer next to the weights, got: {_reason(error)}") from None
 
 
 def _reason(error: BaseException) -> str:
-    """Give an error's kind and first line: the others are for those who wrote the library."""
+    """Return an error's class and the first line of its message."""
     first = str(error).strip().splitlines()[:1]
     return ": ".join([type(error).__name__, *first])
 
 
-def mark_layers(model: PreTrainedModel, *, packs: bool = False) -> None:
-    """Mark a model's layers as ones that backward computes again; `compute.Compute` says when they are.
+def enable_checkpointing(model: PreTrainedModel, *, packed: bool = False) -> None:
+    """Mark a model's layers for activation checkpointing, which `ForwardOptions.applied_to` switches on.
 
     Args:
         model: policy or critic.
-        packs: its passes are packed, and so must be what backward repeats of them.
+        packed: forward passes are packed, so recomputation in backward must be too.
     """
-    # The older name is deprecated in favour of one that transformers before 5.20 does not have.
+    # The older name is deprecated, but transformers before 5.20 does not have the newer one.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    again = {"context_fn": lambda: (nullcontext(), attending_packed(model))} if packs else {}
-    enable({"use_reentrant": False, **again})
+    recompute = {"context_fn": lambda: (nullcontext(), attend_packed(model))} if packed else {}
+    enable({"use_reentrant": False, **recompute})
 
 
 @contextmanager
-def attending_packed(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model's layers attend within packed texts for a while; whoever else uses it finds it as it was."""
+def attend_packed(model: PreTrainedModel) -> Iterator[None]:
+    """Use `packed_attention` in a model's layers within the context."""
     config: Any = model.base_model.config
     before = config._attn_implementation
     config._attn_implementation = PACKED
@@ -212,10 +212,10 @@ def attending_packed(model: PreTrainedModel) -> Iterator[None]:
 
 
 def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a GGUF file as a float32 model without any quantisation left in its config, and its tokenizer.
+    """Load a GGUF file as a float32 model without quantization in its config, and its tokenizer.
 
     Raises:
-        BadCheckpoint: a file, architecture or quantisation that transformers cannot read.
+        BadCheckpoint: a file, architecture or quantization that transformers cannot read.
     """
     options = {"gguf_file": path.name, "local_files_only": True}
     try:
@@ -226,7 +226,7 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
             f"{path}: expected a GGUF model that transformers can read, got: {_reason(error)}"
         ) from None
     fields = {name: value for name, value in stored.config.to_dict().items() if name != "quantization_config"}
-    # Built anew: transformers does not save a model that remembers having been quantised.
+    # Rebuilt, because transformers does not save a model that was loaded with quantization.
     with torch.random.fork_rng(devices=[]):
         policy = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields), dtype=torch.float32)
     policy.load_state_dict(stored.state_dict())
@@ -235,7 +235,7 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def quiet() -> None:
-    """Turn off transformers' own progress bars and remarks: this package shows its own."""
+    """Turn off the progress bars and log messages of transformers; this package shows its own progress."""
     transformers.utils.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
 
@@ -254,13 +254,13 @@ def _load(auto: type, path: Path) -> PreTrainedModel:
         ) from None
     wrong = {name: sorted(report[name]) for name in ("missing_keys", "unexpected_keys") if report[name]}
     if report["mismatched_keys"]:
-        wrong["of other shapes"] = sorted(name for name, *_ in report["mismatched_keys"])
+        wrong["mismatched_shapes"] = sorted(name for name, *_ in report["mismatched_keys"])
     if wrong:
         raise BadCheckpoint(
-            f"{path}: weights do not fit {type(model).__name__}: {wrong}; give the folder of this kind of model"
+            f"{path}: weights do not match {type(model).__name__}: {wrong}; pass a folder of this kind of model"
         )
     for parameter in model.parameters():
-        # Where a file lies in memory its tensors start at any address, and the last bit of a product depends on that: a
-        # resumed run would not be the run that was never stopped.
+        # Tensors of a memory-mapped file start at arbitrary addresses, and the last bit of a product depends on the
+        # alignment: a resumed run would differ from an uninterrupted one.
         parameter.data = parameter.data.clone()
     return model.eval()

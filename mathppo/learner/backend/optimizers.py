@@ -1,4 +1,4 @@
-"""Optimizers of policy and critic: learning rates, one clipped step of both, and what a resumed run needs of them."""
+"""Optimizers of policy and critic: learning rates, one clipped step of both, and state for resuming."""
 
 import importlib
 import math
@@ -13,23 +13,22 @@ from torch.optim import Optimizer
 from mathppo.config import LearnerSettings
 from mathppo.errors import BadSetting, BrokenInvariant
 from mathppo.learner.backend import checkpoint
-from mathppo.learner.backend.sharding import whole
+from mathppo.learner.backend.sharding import full_tensor
 from mathppo.ppo import losses
 
 POLICY, CRITIC = "policy", "critic"
 
-
 MOMENTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"adamw": ("step", "exp_avg", "exp_avg_sq"), "adamw8bit": ("step", "state1", "state2")}
 )
-"""What each optimizer must remember of a parameter to go on; the last two have its shape."""
+"""State of each optimizer per parameter; the last two tensors have the parameter's shape."""
 
 
 def make_adamw(parameters: list[nn.Parameter], settings: LearnerSettings) -> Optimizer:
-    """Give AdamW as the settings want it: fused, or with moments of 8 bits.
+    """Build the AdamW of the settings: fused, or with 8-bit moments.
 
     Raises:
-        BadSetting: bitsandbytes is not there.
+        BadSetting: bitsandbytes is not installed.
 
     Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization"; Dettmers et al. 2022, "8-bit Optimizers
     via Block-wise Quantization".
@@ -48,10 +47,10 @@ def make_adamw(parameters: list[nn.Parameter], settings: LearnerSettings) -> Opt
 
 
 class Optimizers:
-    """AdamW for the policy and, where there is one, for the critic.
+    """AdamW for the policy and, if there is one, for the critic.
 
     Args:
-        models: by name; a parameter of several models belongs to the first of them, as that of a shared trunk does, and
+        models: by name; a parameter that several models share, as in a shared trunk, belongs to the first of them, and
             a frozen one to none.
         settings: of the learner.
     """
@@ -70,7 +69,7 @@ class Optimizers:
         }
 
     def set_lr(self, progress: float) -> None:
-        """Set the rates of the moment at which the share `progress` of the run, in [0, 1], is done."""
+        """Set the learning rates for a run whose share `progress`, in [0, 1], is done."""
         factor = 1.0 - progress if self.settings.lr_schedule == "linear" else 1.0
         for name, optimizer in self.by_name.items():
             peak = self.settings.lr if name == POLICY else self.settings.critic_lr
@@ -86,13 +85,15 @@ class Optimizers:
             optimizer.zero_grad()
 
     def step(self, names: Iterable[str]) -> losses.Stats | None:
-        """Clip and step the models named; throw all gradients away and give None where one is not finite.
+        """Clip the gradients and step the named models; return the gradient norms.
+
+        If a norm is not finite, no model is stepped, all gradients are discarded and None is returned.
 
         Raises:
             BrokenInvariant: that happened `max_skipped_updates` times in a row.
         """
         norms = {
-            f"{name}_grad_norm": whole(
+            f"{name}_grad_norm": full_tensor(
                 nn.utils.clip_grad_norm_(self.parameters[name].values(), self.settings.max_grad_norm)
             )
             for name in names
@@ -107,22 +108,22 @@ class Optimizers:
             found = ", ".join(f"{name} = {norm.item():g}" for name, norm in norms.items())
             raise BrokenInvariant(
                 f"learner: gradients were not finite {self.skipped_in_a_row} times in a row ({found}); lower "
-                "learner.lr or go back to an earlier checkpoint"
+                "learner.lr or return to an earlier checkpoint"
             )
         return norms if is_finite else None
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Give all moments, without shards, by `<model>.<parameter>.<moment>`; every rank has to ask."""
+    def state(self) -> dict[str, Tensor]:
+        """Return all moments without shards, by `<model>.<parameter>.<moment>`; a collective, called on every rank."""
         found: dict[str, Tensor] = {}
         for name, optimizer in self.by_name.items():
             found |= checkpoint.optimizer_tensors(name, self.parameters[name], optimizer)
-        return {name: whole(tensor) for name, tensor in found.items()}
+        return {name: full_tensor(tensor) for name, tensor in found.items()}
 
-    def restore(self, tensors: Mapping[str, Tensor], *, where: Path) -> None:
-        """Put back what `tensors` gave.
+    def load_state(self, tensors: Mapping[str, Tensor], *, where: Path) -> None:
+        """Load the moments that `state` returned.
 
         Raises:
-            BadCheckpoint: it belongs to another model.
+            BadCheckpoint: they belong to another model.
         """
         for name, optimizer in self.by_name.items():
             checkpoint.restore_optimizer(

@@ -1,9 +1,9 @@
-"""Several processes that train one learner: weights, gradients and optimizer states in shards, one on each rank.
+"""Distributed training: the process group, and weights, gradients and optimizer states in FSDP2 shards.
 
-torchrun starts the processes, and ends all when one has ended; the one that fails first says why. FSDP2 gathers a
-layer's weights before its pass and adds up its gradients after it. Every rank holds the whole batch in memory and runs
-the passes that `micro_batches.py` deals to it; losses are sums over rows divided by counts of the whole step, so that
-the gradients of any number of ranks are those of one.
+torchrun starts the processes and terminates all of them when one exits; the first one that fails prints the error.
+FSDP2 gathers a layer's weights before its forward pass and reduces its gradients after backward. Every rank holds the
+whole batch in memory and runs the micro-batches that `micro_batches.py` assigns to it. Losses are sums over rows
+divided by counts of the whole optimizer step, so any number of ranks computes the same gradients.
 """
 
 import re
@@ -27,19 +27,19 @@ from mathppo.ppo.losses import Stats
 
 T = TypeVar("T")
 
-WITHIN = "run_within"
-"""Name of the method that a sharded model gets for `within`."""
+RUN_WITHIN = "run_within"
+"""Name of the method that a sharded model gets for `run_within`."""
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """The processes that share the work, as one of them sees it.
+class DistContext:
+    """Distributed context of this process; every method is a no-op in a single process.
 
     Args:
-        rank: its number, 0 <= rank < size.
-        size: how many there are.
-        mesh: what weights are sharded over; None where there is one process only.
-        group: what objects are sent over, by processes that may wait for days.
+        rank: of this process, 0 <= rank < size.
+        size: number of processes.
+        mesh: device mesh that weights are sharded over; None in a single process.
+        group: process group for Python objects, whose timeout allows waits of days.
     """
 
     rank: int = 0
@@ -47,8 +47,8 @@ class Ranks:
     mesh: DeviceMesh | None = None
     group: Any = None
 
-    def share(self, x: Any) -> Any:
-        """Give every rank what the first one has; the others wait for it."""
+    def broadcast(self, x: Any) -> Any:
+        """Return rank 0's object on every rank; the other ranks wait for it."""
         if self.group is None:
             return x
         box = [x]
@@ -56,23 +56,23 @@ class Ranks:
         return box[0]
 
     def gather(self, x: T) -> list[T]:
-        """Give every rank what all of them have, by rank."""
+        """Return the objects of all ranks, by rank, on every rank."""
         if self.group is None:
             return [x]
         found: list[Any] = [None] * self.size
         distributed.all_gather_object(found, x, group=self.group)
         return found
 
-    def add(self, x: Tensor) -> Tensor:
-        """Give the sum over ranks, on the device of `x`."""
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """Return the sum over ranks, on the device of `x`."""
         if self.mesh is None:
             return x
-        total = x.to(self.mesh.device_type, copy=True)  # NCCL adds what is on a GPU only
+        total = x.to(self.mesh.device_type, copy=True)  # NCCL reduces tensors on a GPU only
         distributed.all_reduce(total, group=self.mesh.get_group())
         return total.to(x.device)
 
-    def add_stats(self, stats: Stats) -> Stats:
-        """Give the statistics of all ranks from those of each; see `ppo.losses`."""
+    def all_reduce_stats(self, stats: Stats) -> Stats:
+        """Add the statistics of all ranks as `ppo.losses.add_stats` adds those of micro-batches."""
         if self.mesh is None:
             return stats
         total = {}
@@ -83,88 +83,87 @@ class Ranks:
             total[name] = stat
         return total
 
-    def scaled(self, loss: Tensor) -> Tensor:
-        """Undo FSDP's division by the number of ranks: a loss is a sum over rows, on whichever rank they are."""
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Undo FSDP's division of gradients by the number of ranks: losses are sums over the rows of all ranks."""
         return loss if self.size == 1 else loss * self.size
 
     def shard(self, model: nn.Module) -> None:
-        """Shard a model's weights in place, layer by layer; each rank has the same whole weights before."""
+        """Shard a model's weights in place, layer by layer; every rank starts with the same full weights."""
         if self.mesh is None:
             return
         for layers in (m for m in model.modules() if isinstance(m, nn.ModuleList)):
             for layer in layers:
                 fully_shard(layer, mesh=self.mesh)
         fully_shard(model, mesh=self.mesh)
-        setattr(model, WITHIN, _call)
-        register_fsdp_forward_method(model, WITHIN)
+        setattr(model, RUN_WITHIN, _call)
+        register_fsdp_forward_method(model, RUN_WITHIN)
 
     def shard_head(self, model: nn.Module, head: nn.Module, owner: nn.Module) -> None:
-        """Shard the head of a model whose trunk is that of `owner`, which is sharded already.
+        """Shard the head of a model that shares the trunk of `owner`, which is already sharded.
 
-        A pass of the model is then one of the owner, whose weights are gathered around it.
+        A forward pass of the model then runs as one of the owner, which gathers the trunk's weights.
         """
         if self.mesh is None:
             return
         fully_shard(head, mesh=self.mesh)
-        run, forward = getattr(owner, WITHIN), model.forward
-        setattr(model, WITHIN, run)
+        run, forward = getattr(owner, RUN_WITHIN), model.forward
+        setattr(model, RUN_WITHIN, run)
         model.forward = lambda *args, **kwargs: run(lambda: forward(*args, **kwargs))
 
 
-ALONE = Ranks()
-
+SINGLE_PROCESS = DistContext()
 
 FAILED = "mathppo_failed"
-"""Counter in the store that outlives any rank: the first one that fails says why, the others only end."""
+"""Counter in the rendezvous store, which outlives every rank; the first rank that fails reports its error."""
 
 LOST = re.compile("gloo|connection (?:closed|reset)|broken pipe", re.IGNORECASE)
-"""What torch says, as a plain RuntimeError, where another rank is gone."""
+"""Matches torch's plain RuntimeError for a lost rank."""
 
-PATIENCE = timedelta(days=365)
-"""How long ranks wait for the first one, which may be at a warm start or an evaluation."""
+OBJECT_TIMEOUT = timedelta(days=365)
+"""Longest wait for rank 0, which may be busy with a warm start or an evaluation."""
 
 
 @contextmanager
-def join(kind: str = "") -> Iterator[Ranks]:
-    """Join the processes that torchrun started; one that it did not start is alone.
+def join(kind: str = "") -> Iterator[DistContext]:
+    """Join the process group of torchrun; yield `SINGLE_PROCESS` if torchrun did not start this process.
 
-    An error on one rank ends all of them: it leaves at once, the others' next exchange with it fails, and torchrun ends
-    those that compute. One of them passes its error on, the others exit with 1 and say nothing.
+    An error on one rank ends all of them: the rank exits at once, the next collective of the others fails, and torchrun
+    terminates the rest. The first rank that fails raises its error, the others exit with 1 and print nothing.
 
     Args:
-        kind: of the device that the models are on, "cpu" or "cuda"; "" = a GPU where there is one.
+        kind: device type of the models, "cpu" or "cuda"; "" = cuda if available.
 
     Raises:
-        StageFailed: another rank is gone without a word, or torchrun ended this one.
+        StageFailed: another rank was lost without an error, or torchrun terminated this one.
     """
     if not distributed.is_torchelastic_launched():
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     store, rank, size = next(rendezvous("env://"))
     distributed.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=rank, world_size=size)
-    before = signal.signal(signal.SIGTERM, _end)
-    # A head's logits are a view of a matrix product's; FSDP warns of work in place on them, of which there is none.
+    before = signal.signal(signal.SIGTERM, _on_sigterm)
+    # The head's logits are a view of a matrix product; FSDP warns about in-place operations on it, and there are none.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")
     try:
         if kind == "cuda":
             torch.cuda.set_device(rank % torch.cuda.device_count())
-        # Whoever waits here may wait for the first rank to write, for longer than a group's own ten minutes.
-        group: Any = distributed.new_group(backend="gloo", timeout=PATIENCE)
-        yield ALONE if size == 1 else Ranks(rank, size, init_device_mesh(kind, (size,)), group)
-        # Leave together: a rank that takes its connections down while another still works can abort either.
+        # A rank may wait for rank 0 to write for longer than the default timeout of ten minutes.
+        group: Any = distributed.new_group(backend="gloo", timeout=OBJECT_TIMEOUT)
+        yield SINGLE_PROCESS if size == 1 else DistContext(rank, size, init_device_mesh(kind, (size,)), group)
+        # Without the barrier, a rank that closes its connections while another still works can abort either.
         distributed.barrier(group)
         distributed.destroy_process_group()
     except BaseException as error:
         is_first = _fails_first(store)
-        if kind == "cpu":  # NCCL would wait for the others first; its connections end with the process
+        if kind == "cpu":  # NCCL would wait for the others; its connections close with the process
             distributed.destroy_process_group()
         if not is_first:
             raise SystemExit(1) from error
         if isinstance(error, distributed.DistError) or (type(error) is RuntimeError and LOST.search(str(error))):
             raise StageFailed(
-                f"rank {rank}: expected {size} processes, lost one that ended without a word, as one that is killed or "
-                "runs out of memory does; what was finished is kept: run the same command again to go on"
+                f"rank {rank}: expected {size} processes, lost one that exited without an error, as a process does "
+                "that is killed or runs out of memory; finished work is kept: run the same command again to resume"
             ) from error
         raise
     finally:
@@ -172,17 +171,17 @@ def join(kind: str = "") -> Iterator[Ranks]:
 
 
 def _fails_first(store: Any) -> bool:
-    """Tell whether no other rank has failed before, as far as can be known."""
+    """Return True if no other rank has failed before, as far as the store knows."""
     try:
         return store.add(FAILED, 1) == 1
-    except distributed.DistError:  # torchrun, which keeps the store, is gone itself
+    except distributed.DistError:  # torchrun, which serves the store, has exited
         return True
 
 
-def _end(number: int, frame: object) -> None:
+def _on_sigterm(number: int, frame: object) -> None:
     raise StageFailed(
-        "ended by torchrun, because it was told to or because another process has ended; what was finished is kept: "
-        "run the same command again to go on"
+        "terminated by torchrun, because torchrun was stopped or another process exited; finished work is kept: run "
+        "the same command again to resume"
     )
 
 
@@ -190,28 +189,28 @@ def _call(function: Callable[[], Any]) -> Any:
     return function()
 
 
-def within(model: nn.Module, function: Callable[[], T]) -> T:
+def run_within(model: nn.Module, function: Callable[[], T]) -> T:
     """Call a function that uses parts of a model, such as its trunk alone, as a forward pass of the model.
 
-    What is in shards is gathered around the call, for FSDP knows of no pass but that of the whole model.
+    FSDP gathers sharded weights only around forward passes of the whole model.
     """
-    return getattr(model, WITHIN, _call)(function)
+    return getattr(model, RUN_WITHIN, _call)(function)
 
 
-def whole(x: Tensor) -> Tensor:
-    """Give a tensor as it would be without shards; every rank has to ask."""
+def full_tensor(x: Tensor) -> Tensor:
+    """Return a tensor without shards; a collective, called on every rank."""
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
-def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """Give a model's weights without shards, by name; what is tied stays one tensor. Every rank has to ask."""
+def full_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's weights without shards, by name; tied weights stay one tensor. Called on every rank."""
     state = model.state_dict(keep_vars=True)
-    gathered = {id(tensor): whole(tensor.detach()) for tensor in state.values()}
+    gathered = {id(tensor): full_tensor(tensor.detach()) for tensor in state.values()}
     return {name: gathered[id(tensor)] for name, tensor in state.items()}
 
 
-def like(x: Tensor, model: Tensor) -> Tensor:
-    """Give a whole tensor in shards where `model` is in shards, as it is."""
-    if not isinstance(model, DTensor):
-        return x.to(model.device)
-    return distribute_tensor(x.to(model.device), model.device_mesh, model.placements)
+def shard_like(x: Tensor, other: Tensor) -> Tensor:
+    """Return a full tensor on the device and in the shards of `other`."""
+    if not isinstance(other, DTensor):
+        return x.to(other.device)
+    return distribute_tensor(x.to(other.device), other.device_mesh, other.placements)

@@ -8,7 +8,7 @@ from mathppo.config import Config
 from mathppo.errors import BadInput, BadSetting, StageFailed
 from mathppo.learner import load_learner
 from mathppo.learner.backend import checkpoint
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 from mathppo.learner.learner import Learner
 from mathppo.metrics import CriticPretraining, MetricRow, append_row
 from mathppo.progress import Reporter
@@ -34,7 +34,9 @@ def require_whole_distribution(config: Config) -> None:
         )
 
 
-def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE, *, reference: Path | None = None) -> Learner:
+def open_learner(
+    config: Config, folder: Path, ranks: DistContext = SINGLE_PROCESS, *, reference: Path | None = None
+) -> Learner:
     """Load a learner from a checkpoint; a policy without a critic gets the initial one of the settings.
 
     Args:
@@ -68,7 +70,7 @@ def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE, *, referenc
         temperature=config.generator.temperature,
         max_completion_tokens=config.generator.max_new_tokens,
         seed=derive_seed(config.run.seed, "factors"),
-        ranks=ranks,
+        dist=ranks,
     )
 
 
@@ -133,7 +135,7 @@ def learn(
     require_known_steps(learner, scored)
     require_known_tokens(learner, scored)
     iteration = learner.step
-    experience = learner.experience(make_batch(scored, config, tokenizer), skip_old=True)
+    experience = learner.experience(make_batch(scored, config, tokenizer), for_update=True)
     return learner.update(
         experience,
         progress=min(iteration / max(config.run.iterations, 1), 1.0),
@@ -183,7 +185,7 @@ def pretrain_critic(
     with reporter.task("pretrain critic", settings.critic_pretraining_epochs) as advance:
         epochs = learner.pretrain_critic(train, held_out, seed=seed)
         for epoch, row in enumerate(epochs, start=1):
-            if learner.passes.ranks.rank == 0:
+            if learner.dist.rank == 0:
                 append_row(log, CriticPretraining(epoch=epoch, metrics=row))
             explained = row.get("explained_variance_outcome", 0.0)
             assert isinstance(explained, float)

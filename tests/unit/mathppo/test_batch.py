@@ -1,4 +1,4 @@
-"""Padding and alignment, on the three-token example that the module draws."""
+"""Padding and alignment, on the example drawn in the module."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from mathppo.errors import BadInput
 A, B, X, Y, Z, PAD = 3, 4, 5, 6, 7, 0
 
 
-def test_the_drawn_example() -> None:
+def test_example_of_the_module() -> None:
     batch = collate(
         [
             scored_rollout(prompt_ids=[A, B], completion_ids=[X, Y, Z], problem_id="q"),
@@ -29,12 +29,12 @@ def test_the_drawn_example() -> None:
     assert batch.behaviour_logprobs.tolist() == [[-1.0, -1.0, -1.0, 0.0], [-1.0] * 4]
 
 
-def test_a_pad_token_within_a_completion_is_a_token() -> None:
+def test_a_pad_id_within_a_completion_is_a_token() -> None:
     batch = collate([scored_rollout(completion_ids=[5, PAD, PAD], truncated=True)], pad_id=PAD)
     assert batch.completion_mask.tolist() == [[True, True, True]]
 
 
-def test_a_grader_error_and_a_dropped_truncation_leave_the_losses_and_keep_their_rows() -> None:
+def test_grader_errors_and_dropped_truncations_keep_their_rows_without_a_loss() -> None:
     scored = [
         scored_rollout(completion_ids=[5, 2]),
         scored_rollout(completion_ids=[5, 6], reward=None, problem_id="q"),
@@ -51,13 +51,13 @@ def test_rows_of_one_problem_share_a_group() -> None:
     assert collate(scored, pad_id=PAD).group.tolist() == [0, 1, 0, 2]
 
 
-def test_rows_pick_every_tensor() -> None:
+def test_rows_index_every_tensor() -> None:
     scored = [scored_rollout(completion_ids=[5] * n, problem_id=str(n)) for n in (1, 2, 3)]
     batch, index = collate(scored, pad_id=PAD), torch.tensor([2, 0])
     picked = batch.rows(index)
     assert all(torch.equal(vars(picked)[name], tensor[index]) for name, tensor in vars(batch).items())
 
 
-def test_no_rollout_is_refused() -> None:
+def test_no_rollouts_raise() -> None:
     with pytest.raises(BadInput, match="expected at least one scored rollout, got none"):
         collate([], pad_id=PAD)

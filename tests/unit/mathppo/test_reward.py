@@ -7,7 +7,7 @@ from tiny_runs import scored_rollout
 
 from graders.verdict import Status
 from mathppo.config import RewardSettings
-from mathppo.learner.diagnostics import of_rollouts
+from mathppo.learner.diagnostics import rollout_metrics
 from mathppo.reward import overlong_penalty, penalties_of, reward_of
 
 
@@ -104,11 +104,11 @@ def test_penalties_that_are_on_have_metrics() -> None:
     ]
     names = {"format_penalty_mean", "missing_stop_penalty_mean", "overlong_penalty_mean"}
     settings = RewardSettings(format_penalty=0.5, missing_stop_penalty=0.25, overlong_buffer_tokens=4)
-    row = of_rollouts(scored, settings, overlong_budget_tokens=8)
+    row = rollout_metrics(scored, settings, overlong_budget_tokens=8)
     assert {name: row[name] for name in names} == {
         "format_penalty_mean": 0.25,
         "missing_stop_penalty_mean": 0.125,
         "overlong_penalty_mean": 0.5,
     }
-    assert not names & of_rollouts(scored, RewardSettings()).keys()
-    assert not names & of_rollouts(scored[2:], settings).keys()
+    assert not names & rollout_metrics(scored, RewardSettings()).keys()
+    assert not names & rollout_metrics(scored[2:], settings).keys()

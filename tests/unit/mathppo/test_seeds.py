@@ -1,4 +1,4 @@
-"""Derived seeds: the same everywhere, and different wherever a part differs."""
+"""Derived seeds are reproducible, and differ if a part differs."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ from mathppo.seeds import derive_seed
 PARTS = st.lists(st.integers(-(2**70), 2**70) | st.text(max_size=6), max_size=4)
 
 
-def test_values_are_fixed_for_good() -> None:
+def test_values_never_change() -> None:
     assert derive_seed(0) == 106626989726651986
     assert derive_seed(17, "sample", 3, "p17", 1) == 3937126416292622719
 
@@ -39,17 +39,17 @@ def test_different_parts_give_different_seeds(
 @pytest.mark.parametrize(
     ("left", "right"), [((1, "a", "b"), (1, "ab")), ((1, 2), (1, "2")), ((12,), (1, 2)), ((1, "a"), (1, "a", ""))]
 )
-def test_neighbours_that_print_alike_differ(left: tuple, right: tuple) -> None:
+def test_parts_that_concatenate_to_the_same_text_differ(left: tuple, right: tuple) -> None:
     assert derive_seed(*left) != derive_seed(*right)
 
 
-def test_seeds_are_spread_evenly() -> None:
+def test_seeds_are_uniform() -> None:
     seeds = [derive_seed(7, "sample", i) for i in range(4000)]
-    assert abs(sum(seed >> 62 for seed in seeds) - 2000) < 160  # five deviations of a fair coin
-    assert len({seed % 1009 for seed in seeds}) > 950  # 4000 fair draws of 1009 values leave about 19 of them out
+    assert abs(sum(seed >> 62 for seed in seeds) - 2000) < 160  # five standard deviations
+    assert len({seed % 1009 for seed in seeds}) > 950  # 4000 uniform draws of 1009 values miss about 19
 
 
 @pytest.mark.parametrize("part", [1.0, True, None, b"x"])
-def test_other_types_are_refused(part: object) -> None:
+def test_other_types_raise(part: object) -> None:
     with pytest.raises(TypeError, match="expected integers and strings, got"):
         derive_seed(0, part)  # pyright: ignore[reportArgumentType]

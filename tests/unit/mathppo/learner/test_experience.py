@@ -1,4 +1,4 @@
-"""Rewards, advantages and targets of whole batches, against the definitions row by row."""
+"""Rewards, advantages and return targets of whole batches, compared with the definitions row by row."""
 
 import math
 from itertools import product
@@ -11,16 +11,17 @@ from torch import Tensor
 
 from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings
-from mathppo.learner.experience import Experience, PolicyView, build_experience, view_policy
+from mathppo.learner.experience import Experience, OldPolicy, build_experience
+from mathppo.learner.objective import importance_weights
 
 COEF = 0.3
-"""A coefficient of the moment that is not that of the settings."""
+"""A current coefficient that differs from the one in the settings."""
 
 GAMMA = 0.9
 
 
 def some_batch() -> Batch:
-    """Two problems with four samples each, some cut; one sample of each could not be graded."""
+    """Two problems with four samples each, some truncated; one sample of each without a reward."""
     lengths = [3, 5, 1, 4, 2, 6, 3, 2]
     return collate(
         [
@@ -46,7 +47,7 @@ def built(batch: Batch, settings: LearnerSettings) -> Experience:
     return build_experience(
         batch,
         step=0,
-        old=PolicyView(logprobs, zeros, logprobs, zeros + 1),
+        old=OldPolicy(logprobs, zeros),
         values=normal(batch, 2),
         final_values=normal(batch, 3)[:, 0],
         ref_logprobs=None if settings.kl_place == "none" else logprobs + 0.4 * normal(batch, 4),
@@ -60,7 +61,7 @@ def rewards_by_hand(experience: Experience, settings: LearnerSettings) -> list[l
     for i, mask in enumerate(batch.completion_mask.tolist()):
         kl = [0.0] * len(mask)
         if settings.kl_place == "reward":
-            assert experience.old is not None
+            assert isinstance(experience.old, OldPolicy)
             assert experience.ref_logprobs is not None
             pairs = zip(experience.old.logprobs[i].tolist(), experience.ref_logprobs[i].tolist(), strict=True)
             kl = [oracles.kl_token(own, ref, settings.kl_kind) for own, ref in pairs]
@@ -98,8 +99,8 @@ def test_advantages_and_targets_of_a_critic(
     rewards, values = rewards_by_hand(experience, settings), experience.values.tolist()
     raw, returns = [], []
     for i, mask in enumerate(batch.completion_mask.tolist()):
-        is_worth = bool(batch.truncated[i]) and truncation == "bootstrap"
-        after = normal(batch, 3)[i, 0].item() if is_worth else 0.0
+        is_bootstrapped = bool(batch.truncated[i]) and truncation == "bootstrap"
+        after = normal(batch, 3)[i, 0].item() if is_bootstrapped else 0.0
         lam = 0.8 if lam_alpha is None else max(0.0, 1 - 1 / (lam_alpha * sum(mask)))
         raw.append(oracles.gae_row(rewards[i], values[i], mask, after, GAMMA, lam))
         of_critic = oracles.gae_row(rewards[i], values[i], mask, after, GAMMA, critic_lam)
@@ -141,13 +142,13 @@ def test_advantages_and_returns_without_a_critic(algorithm: str, kl: tuple[str, 
 
 @pytest.mark.parametrize("importance", ["token", "sequence", "off"])
 @pytest.mark.parametrize("stale_anchor", ["behaviour", "old"])
-def test_what_the_clip_refers_to_and_the_weights_by_row(importance: str, stale_anchor: str) -> None:
+def test_anchor_and_importance_weights_by_row(importance: str, stale_anchor: str) -> None:
     settings = LearnerSettings(importance=importance, stale_anchor=stale_anchor, importance_cap=1.4)  # type: ignore[arg-type]
     steps = [0, 1, 2, 2]
     scored = [scored_rollout(completion_ids=[5] * (i + 1), policy_step=step) for i, step in enumerate(steps)]
     batch = collate(scored, pad_id=0)
     own = batch.behaviour_logprobs + 0.5 * normal(batch, 1).float()
-    view = view_policy(own, torch.zeros_like(own), batch, step=2, settings=settings)
+    found_anchor, found_weights = importance_weights(own, batch, settings, step=2)
     for i, step in enumerate(steps):
         length = i + 1
         old, behaviour = own[i, :length].tolist(), batch.behaviour_logprobs[i, :length].tolist()
@@ -156,5 +157,5 @@ def test_what_the_clip_refers_to_and_the_weights_by_row(importance: str, stale_a
         expected, anchor = [min(math.exp(x), 1.4) if importance != "off" else 1.0 for x in weights], old
         if step < 2 and stale_anchor == "behaviour":
             expected, anchor = [1.0] * length, behaviour
-        assert view.weights[i, :length].tolist() == pytest.approx(expected, rel=1e-5)
-        assert view.anchor[i, :length].tolist() == pytest.approx(anchor)
+        assert found_weights[i, :length].tolist() == pytest.approx(expected, rel=1e-5)
+        assert found_anchor[i, :length].tolist() == pytest.approx(anchor)

@@ -1,4 +1,4 @@
-"""How a pass is computed changes its memory and speed, never what it gives."""
+"""Forward passes: chunked head, shared trunk, activation checkpointing and bfloat16 change no result."""
 
 import pytest
 import tiny_lms
@@ -47,29 +47,29 @@ def assert_same(first: Gradients, second: Gradients, tolerance: float = 2e-6) ->
 
 @pytest.mark.parametrize("shared_trunk", [False, True])
 @pytest.mark.parametrize("entropy_coef", [0.0, 0.1])
-def test_chunks_of_the_head_change_no_gradient(entropy_coef: float, shared_trunk: bool) -> None:
+def test_chunked_head_changes_no_gradient(entropy_coef: float, shared_trunk: bool) -> None:
     batch = collate(tiny_rollouts(6), pad_id=0)
     settings = {"entropy_coef": entropy_coef, "shared_trunk": shared_trunk}
     whole, chunked = large_learner(head_chunk_tokens=0, **settings), large_learner(head_chunk_tokens=5, **settings)
-    assert (whole.compute.head_chunk_tokens, chunked.compute.head_chunk_tokens) == (0, 5)
+    assert (whole.options.head_chunk_tokens, chunked.options.head_chunk_tokens) == (0, 5)
     assert_same(gradients(whole, batch), gradients(chunked, batch))
 
 
-def test_chunks_never_make_the_logits_of_a_pass() -> None:
+def test_chunked_head_never_runs_the_whole_head() -> None:
     learner, batch = large_learner(head_chunk_tokens=5), collate(tiny_rollouts(6), pad_id=0)
     learner.policy.register_forward_hook(lambda *_: pytest.fail("the whole head ran"))
     learner.update(learner.experience(batch), progress=0.0, seed=0)
 
 
 @pytest.mark.parametrize("name", tiny_lms.BUILDERS)
-def test_a_plain_head_gives_the_same_by_hand(name: str) -> None:
+def test_a_plain_head_gives_the_same_logprobs_in_chunks(name: str) -> None:
     policy, batch = tiny_lms.build(name), collate(tiny_rollouts(4), pad_id=0)
     assert forward_options.has_plain_head(policy)
     if name == "bloom":
         return  # takes no position ids
-    chunks = forward_options.Compute(head_chunk_tokens=3)
+    chunks = forward_options.ForwardOptions(head_chunk_tokens=3)
     expected = forward.completion_logprobs(policy, batch, temperature=0.7)
-    found = forward.completion_logprobs(policy, batch, temperature=0.7, compute=chunks)
+    found = forward.completion_logprobs(policy, batch, temperature=0.7, options=chunks)
     for first, second in zip(expected, found, strict=True):
         torch.testing.assert_close(first[batch.completion_mask], second[batch.completion_mask], atol=1e-5, rtol=1e-5)
 
@@ -81,30 +81,30 @@ def granite() -> models.PreTrainedModel:
         return GraniteForCausalLM(GraniteConfig(**tiny_lms.SHAPE, logits_scaling=4.0)).eval()
 
 
-def test_a_head_that_scales_its_logits_is_found_out_and_used_as_it_is() -> None:
+def test_a_head_that_scales_its_logits_is_detected_and_not_chunked() -> None:
     policy = granite()
     assert not forward_options.has_plain_head(policy)
     policy.config.vocab_size = 2000
-    assert forward_options.choose_compute(policy, LearnerSettings()).head_chunk_tokens == 0
+    assert forward_options.choose_forward_options(policy, LearnerSettings()).head_chunk_tokens == 0
     policy.get_output_embeddings().bias = torch.nn.Parameter(torch.zeros(1))  # type: ignore[union-attr]
     assert not forward_options.has_plain_head(policy)
 
 
-def test_a_shared_trunk_under_such_a_head_is_refused() -> None:
+def test_a_shared_trunk_with_a_scaled_head_raises() -> None:
     policy, settings = granite(), LearnerSettings(shared_trunk=True)
     with pytest.raises(BadSetting, match=r"learner\.shared_trunk: expected a policy whose logits are one matrix"):
         Learner(policy, tiny_learner().models["critic"], None, settings, temperature=1.0)
 
 
-def test_moments_of_8_bits_are_refused_on_several_processes() -> None:
+def test_8_bit_moments_raise_on_several_processes() -> None:
     policy, settings = tiny_learner().policy, LearnerSettings(optimizer="adamw8bit")
-    forward_options.require_fit(policy, LearnerSettings(), num_ranks=2)
-    forward_options.require_fit(policy, settings, num_ranks=1)
+    forward_options.check_models(policy, LearnerSettings(), num_ranks=2)
+    forward_options.check_models(policy, settings, num_ranks=1)
     with pytest.raises(BadSetting, match=r'learner\.optimizer: expected "adamw" on 2 processes, got "adamw8bit"'):
-        forward_options.require_fit(policy, settings, num_ranks=2)
+        forward_options.check_models(policy, settings, num_ranks=2)
 
 
-def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> None:
+def test_activation_checkpointing_changes_no_gradient_and_keeps_dropout_off() -> None:
     batch = collate(tiny_rollouts(6), pad_id=0)
     plain, again = tiny_learner(), tiny_learner(activation_checkpointing=True)
     runs, layers = [], again.policy.base_model.layers  # type: ignore[union-attr]
@@ -115,7 +115,7 @@ def test_layers_computed_again_change_no_gradient_and_switch_no_dropout_on() -> 
     assert not any(module.training for model in again.models.values() for module in model.modules())
 
 
-def test_bfloat16_computes_and_float32_keeps() -> None:
+def test_bfloat16_compute_keeps_float32_weights_and_moments() -> None:
     batch = collate(tiny_rollouts(8), pad_id=0)
     exact, rounded = tiny_learner(), tiny_learner(compute_dtype="bfloat16", micro_batch_size=3)
     expected, found = gradients(exact, batch), gradients(rounded, batch)
@@ -126,7 +126,7 @@ def test_bfloat16_computes_and_float32_keeps() -> None:
     assert not torch.equal(first, second)
     moments = rounded.update(rounded.experience(batch), progress=0.0, seed=0)
     assert moments["num_updates_skipped"] == 0.0
-    assert {t.dtype for t in rounded.optimizers.tensors().values()} == {torch.float32}
+    assert {t.dtype for t in rounded.optimizers.state().values()} == {torch.float32}
 
 
 def test_bfloat16_weights_become_float32_masters() -> None:
@@ -136,7 +136,7 @@ def test_bfloat16_weights_become_float32_masters() -> None:
 
 
 @pytest.mark.parametrize("factor", [0.0, 0.25, 1.0])
-def test_a_scaled_gradient_leaves_the_numbers(factor: float) -> None:
+def test_scale_gradient_leaves_the_values_unchanged(factor: float) -> None:
     x = torch.tensor([0.1, 1e8, -3.0], requires_grad=True)
     scaled = forward.scale_gradient(x, factor)
     assert torch.equal(scaled, x)

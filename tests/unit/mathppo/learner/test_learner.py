@@ -1,4 +1,4 @@
-"""The learner's run-time truths, and what must change nothing: padding, row order, the split into micro-batches."""
+"""Learner invariants: padding, row order and the split into micro-batches change no gradient; the first ratio is 1."""
 
 import math
 from dataclasses import replace
@@ -111,7 +111,7 @@ def test_before_the_first_step_the_ratio_is_one(temperature: float, micro_batch_
     assert stats["clip_share_high"] == stats["clip_share_low"] == 0
 
 
-def test_weights_that_changed_since_the_old_logprobs_are_found_out() -> None:
+def test_weights_changed_after_old_logprobs_raise() -> None:
     learner, batch = tiny_learner(), collate(tiny_rollouts(8), pad_id=0)
     experience = learner.experience(batch)
     with torch.no_grad():
@@ -122,7 +122,7 @@ def test_weights_that_changed_since_the_old_logprobs_are_found_out() -> None:
 
 def test_logprobs_come_from_the_position_before_and_at_the_temperature() -> None:
     learner, item = tiny_learner(temperature=0.7), scored_rollout(prompt_ids=[1, 4, 5], completion_ids=[6, 7, 2])
-    device = learner.passes.device
+    device = learner.micro_batches.device
     padded = widen(collate([item], pad_id=0), left=3, right=2).to(device)
     found, entropies = forward.completion_logprobs(learner.policy, padded, temperature=0.7)
     logits = learner.policy(input_ids=torch.tensor([[1, 4, 5, 6, 7, 2]], device=device)).logits[0].double().tolist()
@@ -131,9 +131,9 @@ def test_logprobs_come_from_the_position_before_and_at_the_temperature() -> None
         assert entropies[0, step].item() == pytest.approx(oracles.entropy(logits[2 + step], 0.7), abs=1e-5)
 
 
-def test_values_are_of_the_state_before_the_token_and_the_last_is_of_the_whole_completion() -> None:
+def test_values_are_of_the_state_before_the_token_and_the_final_value_of_the_whole_completion() -> None:
     learner, item = tiny_learner(), scored_rollout(prompt_ids=[1, 4], completion_ids=[6, 7, 8], truncated=True)
-    critic, device = learner.critic, learner.passes.device
+    critic, device = learner.critic, learner.micro_batches.device
     assert critic is not None
     values, final = forward.completion_values(critic, widen(collate([item], pad_id=0), left=2, right=3).to(device))
     for length in range(4):
@@ -149,7 +149,7 @@ def experience_of(*, truncation: str, lam: float = 0.95, **rollout: object) -> E
 
 @pytest.mark.parametrize("truncated", [True, False])
 @pytest.mark.parametrize("truncation", ["terminal", "bootstrap"])
-def test_only_a_truncated_completion_is_bootstrapped_and_only_where_asked(truncation: str, truncated: bool) -> None:
+def test_only_truncated_completions_are_bootstrapped_and_only_if_set(truncation: str, truncated: bool) -> None:
     experience = experience_of(truncation=truncation, truncated=truncated, completion_ids=[6, 7, 8], reward=0.25)
     bootstrapped = truncated and truncation == "bootstrap"
     assert (experience.bootstrap_values.item() != 0.0) == bootstrapped
@@ -161,7 +161,7 @@ def test_only_a_truncated_completion_is_bootstrapped_and_only_where_asked(trunca
     assert experience.returns[0].tolist() == pytest.approx(targets, abs=1e-6)
 
 
-def test_a_reference_kl_in_the_reward_is_taken_off_each_step() -> None:
+def test_reference_kl_in_the_reward_is_subtracted_from_each_step() -> None:
     learner = tiny_learner(kl_place="reward", kl_kind="k1", kl_coef=0.5, whiten=False)
     experience = learner.experience(collate([scored_rollout(completion_ids=[6, 7, 2])], pad_id=0))
     assert experience.ref_logprobs is not None
@@ -203,7 +203,7 @@ def test_rewarded_completions_grow_likelier_and_the_others_less_so(algorithm: st
     assert (change[[1, 3]] < -0.05).all()
 
 
-def test_metrics_are_finite_named_and_say_what_was_done() -> None:
+def test_update_metrics_are_finite() -> None:
     learner, batch = tiny_learner(minibatches=2, epochs=2), collate(tiny_rollouts(8), pad_id=0)
     row = learner.update(learner.experience(batch), progress=0.0, seed=0)
     assert row["num_updates_skipped"] == row["stopped_early"] == 0.0
@@ -219,7 +219,7 @@ def test_a_kl_limit_ends_the_iteration_early() -> None:
     assert row["stopped_early"] == 1.0
 
 
-def test_the_linear_schedule_ends_at_nothing() -> None:
+def test_the_linear_schedule_ends_at_zero() -> None:
     learner, batch = tiny_learner(lr_schedule="linear"), collate(tiny_rollouts(4), pad_id=0)
     assert learner.update(learner.experience(batch), progress=0.75, seed=0)["policy_lr"] == learner.settings.lr / 4
     before = [p.clone() for p in learner.policy.parameters()]
@@ -227,7 +227,7 @@ def test_the_linear_schedule_ends_at_nothing() -> None:
     assert all(torch.equal(old, new) for old, new in zip(before, learner.policy.parameters(), strict=True))
 
 
-def test_non_finite_gradients_are_thrown_away_counted_and_not_borne_for_long() -> None:
+def test_non_finite_gradients_are_discarded_counted_and_finally_raise() -> None:
     learner = tiny_learner(minibatches=1, max_skipped_updates=3)
     batch = collate(tiny_rollouts(4), pad_id=0)
     before = [p.clone() for p in learner.policy.parameters()]
@@ -239,14 +239,14 @@ def test_non_finite_gradients_are_thrown_away_counted_and_not_borne_for_long() -
         learner.update(experience, progress=0.0, seed=0)
 
 
-def test_a_minibatch_without_a_token_to_learn_takes_no_step() -> None:
+def test_a_minibatch_without_trained_tokens_takes_no_step() -> None:
     learner = tiny_learner(minibatches=4)
     scored = [scored_rollout(reward=None if i else 1.0, problem_id=str(i)) for i in range(4)]
     row = learner.update(learner.experience(collate(scored, pad_id=0)), progress=0.0, seed=0)
     assert row["num_updates_skipped"] == 3.0
 
 
-def test_pretraining_teaches_the_critic_outcomes_it_can_tell_apart() -> None:
+def test_pretraining_fits_the_critic_to_separable_outcomes() -> None:
     scored = [
         scored_rollout(prompt_ids=[1, 3 + i % 2], completion_ids=[6, 7, 2], reward=float(i % 2), problem_id=str(i))
         for i in range(64)
@@ -260,7 +260,7 @@ def test_pretraining_teaches_the_critic_outcomes_it_can_tell_apart() -> None:
     assert all(torch.equal(old, new) for old, new in zip(policy, learner.policy.parameters(), strict=True))
 
 
-def test_an_algorithm_without_a_critic_has_none_to_pretrain() -> None:
+def test_pretraining_without_a_critic_raises() -> None:
     batch = collate(tiny_rollouts(4), pad_id=0)
     with pytest.raises(BrokenInvariant, match="grpo has no critic to pretrain"):
         tiny_learner(algorithm="grpo").pretrain_critic(batch, batch, seed=0)

@@ -1,6 +1,7 @@
-"""The policy's whole loss against a loop over tokens from the formulas: numbers, gradients, statistics."""
+"""Policy loss compared with a loop over tokens: numbers, gradients, statistics."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import oracles
@@ -13,17 +14,17 @@ from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings
 from mathppo.errors import BrokenInvariant
 from mathppo.learner import objective
-from mathppo.learner.experience import Experience, PolicyView
-from mathppo.ppo.losses import add_stats
+from mathppo.learner.experience import Experience, OldPolicy
+from mathppo.ppo.losses import Stats, add_stats
 
 BUDGET, KL_COEF = 12, 0.3
-"""Token budget, and a coefficient of the moment that is not that of the settings."""
+"""Token budget, and a current coefficient that differs from the one in the settings."""
 
 SETTINGS = {"clip_low": 0.1, "clip_high": 0.3, "entropy_coef": 0.2, "positive_nll_coef": 0.4}
 
 
 def some_batch() -> Batch:
-    """Right and wrong rollouts of many lengths; one without a reward, and a right one that was cut and is masked."""
+    """Correct and incorrect rollouts of many lengths; one without a reward, one correct but truncated and masked."""
     scored = [
         *tiny_rollouts(6, seed=2),
         scored_rollout(reward=None, problem_id="broken", completion_ids=[4, 5, 6]),
@@ -37,27 +38,39 @@ def normal(batch: Batch, seed: int) -> Tensor:
 
 
 def some_rows(batch: Batch) -> Experience:
+    """Fresh rows, whose clip is anchored at the old policy, and two stale rows, anchored at the behaviour policy."""
     zeros, advantages = torch.zeros_like(normal(batch, 0)), normal(batch, 1)
-    anchor = -normal(batch, 2).abs()
+    old = -normal(batch, 2).abs()
+    policy_step = torch.ones_like(batch.policy_step)
+    policy_step[[1, 4]] = 0
     return Experience(
-        batch=batch,
-        step=0,
-        old=PolicyView(anchor - 0.05, zeros, anchor, normal(batch, 3).abs()),
+        batch=replace(batch, behaviour_logprobs=old + 0.4 * normal(batch, 3), policy_step=policy_step),
+        step=1,
+        old=OldPolicy(old, zeros),
         values=zeros,
         bootstrap_values=zeros[:, 0],
-        ref_logprobs=anchor + 0.3 * normal(batch, 4),
+        ref_logprobs=old + 0.3 * normal(batch, 4),
         raw_advantages=advantages,
         advantages=advantages,
         returns=zeros,
     )
 
 
+def old_of(rows: Experience) -> Tensor:
+    assert isinstance(rows.old, OldPolicy)
+    return rows.old.logprobs
+
+
+def anchor_of(rows: Experience) -> Tensor:
+    is_stale = rows.batch.policy_step[:, None] == 0
+    return torch.where(is_stale, rows.batch.behaviour_logprobs, old_of(rows))
+
+
 def loss_by_hand(
     rows: Experience, logprobs: list[list[float]], entropies: list[list[float]], settings: LearnerSettings
 ) -> float:
-    assert rows.old is not None
     assert rows.ref_logprobs is not None
-    batch, anchor, weights = rows.batch, rows.old.anchor.tolist(), rows.old.weights.tolist()
+    batch, old, behaviour = rows.batch, old_of(rows).tolist(), rows.batch.behaviour_logprobs.tolist()
     advantages, ref_logprobs = rows.advantages.tolist(), rows.ref_logprobs.tolist()
     trained = [oracles.steps_of(mask) for mask in batch.loss_mask.tolist()]
     num_rows, num_tokens = sum(bool(steps) for steps in trained), sum(map(len, trained))
@@ -68,12 +81,15 @@ def loss_by_hand(
             "sequence_mean": 1 / (num_rows * max(len(steps), 1)),
             "constant_length": 1 / (num_rows * BUDGET),
         }[settings.aggregation]
+        is_stale = batch.policy_step[i] == 0
         for t in steps:
+            anchor = behaviour[i][t] if is_stale else old[i][t]
+            weight = 1.0 if is_stale else min(math.exp(old[i][t] - behaviour[i][t]), settings.importance_cap)
             surrogate = oracles.policy_loss_token(
-                logprobs[i][t], anchor[i][t], advantages[i][t],
+                logprobs[i][t], anchor, advantages[i][t],
                 settings.clip_low, settings.clip_high, settings.dual_clip,
             )  # fmt: skip
-            term = weights[i][t] * surrogate - settings.entropy_coef * entropies[i][t]
+            term = weight * surrogate - settings.entropy_coef * entropies[i][t]
             if settings.kl_place == "loss":
                 term += KL_COEF * oracles.kl_token(logprobs[i][t], ref_logprobs[i][t], settings.kl_kind)
             terms.append(share * term)
@@ -82,10 +98,30 @@ def loss_by_hand(
 
 
 def policy_at(rows: Experience) -> tuple[Tensor, Tensor]:
-    """Log-probabilities far enough from the anchor that every clip cuts somewhere, and entropies."""
-    assert rows.old is not None
-    logprobs = rows.old.anchor + 0.7 * normal(rows.batch, 5)
+    """Log-probabilities far enough from the anchor for each bound to cut some tokens, and entropies."""
+    logprobs = anchor_of(rows) + 0.7 * normal(rows.batch, 5)
     return logprobs.requires_grad_(), normal(rows.batch, 6).abs().requires_grad_()
+
+
+def objective_of(
+    rows: Experience,
+    index: Tensor,
+    logprobs: Tensor,
+    entropies: Tensor,
+    counts: objective.StepCounts,
+    settings: LearnerSettings,
+) -> tuple[Tensor, Stats]:
+    part = rows.rows(index)
+    return objective.policy_objective(
+        part,
+        old_of(part),
+        logprobs[index],
+        entropies[index],
+        counts.token_weights[index],
+        counts,
+        settings,
+        kl_coef=KL_COEF,
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,22 +134,15 @@ def policy_at(rows: Experience) -> tuple[Tensor, Tensor]:
         )
     ),
 )
-def test_the_loss_and_its_gradient_are_those_of_the_formulas(
-    aggregation: str, kl: tuple[str, str], dual_clip: float | None
-) -> None:
+def test_loss_and_gradient_equal_the_formulas(aggregation: str, kl: tuple[str, str], dual_clip: float | None) -> None:
     chosen = {"aggregation": aggregation, "kl_place": kl[0], "kl_kind": kl[1], "kl_coef": 0.05, "dual_clip": dual_clip}
     settings = LearnerSettings(**{**SETTINGS, **chosen})  # type: ignore[arg-type]
     rows = some_rows(some_batch())
-    counts = objective.count(rows.batch, settings, max_completion_tokens=BUDGET)
+    counts = objective.count_step(rows.batch, settings, max_completion_tokens=BUDGET)
     logprobs, entropies = policy_at(rows)
     losses = []
     for index in torch.arange(rows.batch.num_rows).split(3):
-        part = rows.rows(index)
-        assert part.old is not None
-        loss, _ = objective.policy_objective(
-            part, part.old, logprobs[index], entropies[index], counts, settings, kl_coef=KL_COEF
-        )
-        losses.append(loss)
+        losses.append(objective_of(rows, index, logprobs, entropies, counts, settings)[0])
     torch.stack(losses).sum().backward()
     numbers, spread = logprobs.tolist(), entropies.tolist()
     assert sum(loss.item() for loss in losses) == pytest.approx(loss_by_hand(rows, numbers, spread, settings), rel=1e-6)
@@ -128,24 +157,17 @@ def test_the_loss_and_its_gradient_are_those_of_the_formulas(
             assert gradient[i, t].item() == pytest.approx((found[0] - found[1]) / (2 * step), abs=1e-6)
 
 
-def test_statistics_are_means_over_trained_tokens_whatever_the_loss_is_a_mean_over() -> None:
+def test_statistics_are_means_over_trained_tokens_for_any_aggregation() -> None:
     settings = LearnerSettings(aggregation="sequence_mean", dual_clip=1.3, **SETTINGS)  # type: ignore[arg-type]
     rows = some_rows(some_batch())
-    assert rows.old is not None
-    counts = objective.count(rows.batch, settings)
+    counts = objective.count_step(rows.batch, settings)
     logprobs, entropies = policy_at(rows)
     parts = []
     for index in torch.arange(rows.batch.num_rows).split(3):
-        part = rows.rows(index)
-        assert part.old is not None
-        parts.append(
-            objective.policy_objective(
-                part, part.old, logprobs[index], entropies[index], counts, settings, kl_coef=KL_COEF
-            )[1]
-        )
+        parts.append(objective_of(rows, index, logprobs, entropies, counts, settings)[1])
     stats = {name: stat.item() for name, stat in add_stats(parts).items()}
     mask = rows.batch.loss_mask.tolist()
-    gaps = oracles.pick((logprobs - rows.old.anchor).tolist(), mask)
+    gaps = oracles.pick((logprobs - anchor_of(rows)).tolist(), mask)
     pairs = list(zip([math.exp(x) for x in gaps], oracles.pick(rows.advantages.tolist(), mask), strict=True))
     assert stats["approx_kl"] == pytest.approx(oracles.mean([math.exp(x) - 1 - x for x in gaps]))
     assert stats["ratio_max"] == pytest.approx(max(ratio for ratio, _ in pairs))
@@ -158,7 +180,7 @@ def test_statistics_are_means_over_trained_tokens_whatever_the_loss_is_a_mean_ov
         assert 0 < stats[name] == pytest.approx(sum(cut) / len(cut))
 
 
-def test_an_unchanged_policy_passes_whatever_stands_on_steps_that_are_not_trained_on() -> None:
+def test_require_unchanged_ignores_steps_that_are_not_trained_on() -> None:
     batch = some_batch()
     old = normal(batch, 0).float()
     elsewhere = torch.where(batch.loss_mask, old, math.nan)

@@ -1,4 +1,4 @@
-"""Each switch of the algorithm does what its source says, and nothing else."""
+"""Each setting of the algorithm has the effect that its source describes."""
 
 import math
 from dataclasses import replace
@@ -10,9 +10,10 @@ import torch
 from tiny_runs import old_logprobs, scored_rollout, tiny_learner, tiny_rollouts
 
 from mathppo.batch import Batch, collate
-from mathppo.learner.experience import Experience
+from mathppo.learner.experience import Experience, OldPolicy
 from mathppo.learner.learner import Learner
 from mathppo.learner.load_learner import load_learner
+from mathppo.learner.objective import importance_weights
 
 pytestmark = pytest.mark.gpu
 
@@ -43,7 +44,7 @@ def behaving(batch: Batch, learner: Learner, spread: float = 0.5) -> Batch:
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "constant_length"])
 @pytest.mark.parametrize("micro_batch_size", [2, 8])
-def test_the_policy_loss_is_the_mean_that_is_named(aggregation: str, micro_batch_size: int) -> None:
+def test_policy_loss_is_the_mean_of_the_aggregation(aggregation: str, micro_batch_size: int) -> None:
     learner = tiny_learner(aggregation=aggregation, whiten=False, importance="off", micro_batch_size=micro_batch_size)
     scored = [*tiny_rollouts(6), scored_rollout(reward=None, problem_id="broken", completion_ids=[4, 5, 6])]
     batch = collate(scored, pad_id=0)
@@ -74,7 +75,7 @@ def test_lambda_grows_with_the_completion_for_the_policy_only() -> None:
 
 
 @pytest.mark.parametrize("micro_batch_size", [2, 8])
-def test_correct_completions_are_imitated_by_their_mean_token(micro_batch_size: int) -> None:
+def test_positive_nll_is_the_mean_over_tokens_of_correct_completions(micro_batch_size: int) -> None:
     batch = collate(tiny_rollouts(6), pad_id=0)
     learner = tiny_learner(positive_nll_coef=0.5, micro_batch_size=micro_batch_size)
     experience = learner.experience(batch)
@@ -88,7 +89,7 @@ def test_correct_completions_are_imitated_by_their_mean_token(micro_batch_size: 
     assert change[batch.loss_mask[batch.correct]].mean() > 0
 
 
-def test_the_kl_coefficient_follows_its_target_and_outlives_a_restart(tmp_path: Path) -> None:
+def test_kl_coefficient_follows_its_target_and_is_restored(tmp_path: Path) -> None:
     settings = {"kl_place": "loss", "kl_coef": 0.25, "kl_target": 1e-6, "kl_horizon": 40, "kl_kind": "k2"}
     learner, batch = tiny_learner(**settings), collate(tiny_rollouts(8), pad_id=0)
     row = learner.update(learner.experience(batch), progress=0.0, seed=0)
@@ -108,9 +109,9 @@ def test_importance_weights_are_the_capped_ratio_to_the_sampler(importance: str)
     learner = tiny_learner(importance=importance, importance_cap=1.3)
     batch = behaving(collate(tiny_rollouts(6), pad_id=0), learner)
     experience = learner.experience(batch)
-    assert experience.old is not None
     gaps = picked(old_logprobs(experience) - batch.behaviour_logprobs, batch)
-    for weights, gap in zip(picked(experience.old.weights, batch), gaps, strict=True):
+    _, found = importance_weights(old_logprobs(experience), batch, learner.settings, step=experience.step)
+    for weights, gap in zip(picked(found, batch), gaps, strict=True):
         ratios = {
             "token": [math.exp(x) for x in gap],
             "sequence": [math.exp(math.fsum(gap))] * len(gap),
@@ -150,21 +151,21 @@ def test_without_stale_rollouts_the_anchor_changes_nothing() -> None:
     assert same(*map(weights_of, learners))
 
 
-def passes_of_the_policy(learner: Learner, batch: Batch, *, skip_old: bool) -> tuple[int, dict[str, object]]:
+def passes_of_the_policy(learner: Learner, batch: Batch, *, for_update: bool) -> tuple[int, dict[str, object]]:
     passes = []
     hook = learner.policy.register_forward_hook(lambda *_: passes.append(1))
-    row = learner.update(learner.experience(batch, skip_old=skip_old), progress=0.0, seed=0)
+    row = learner.update(learner.experience(batch, for_update=for_update), progress=0.0, seed=0)
     hook.remove()
     return len(passes), dict(row)
 
 
 @pytest.mark.parametrize("settings", [{}, {"kl_place": "loss", "kl_coef": 0.1}, {"algorithm": "grpo"}])
-def test_one_step_needs_no_pass_for_old_logprobs_and_ends_the_same(settings: dict[str, object]) -> None:
+def test_a_one_step_update_skips_the_pass_for_old_logprobs_with_the_same_result(settings: dict[str, object]) -> None:
     scored = [*tiny_rollouts(8, samples=2), scored_rollout(reward=None, problem_id="broken")]
     batch = collate(scored, pad_id=0)
     with_it, without = (tiny_learner(**settings, micro_batch_size=3, entropy_coef=0.01) for _ in range(2))  # type: ignore[arg-type]
-    num_passes, expected = passes_of_the_policy(with_it, batch, skip_old=False)
-    fewer, found = passes_of_the_policy(without, batch, skip_old=True)
+    num_passes, expected = passes_of_the_policy(with_it, batch, for_update=False)
+    fewer, found = passes_of_the_policy(without, batch, for_update=True)
     assert (num_passes, fewer) == (6, 3)
     for name, other in weights_of(without).items():
         torch.testing.assert_close(weights_of(with_it)[name], other, atol=1e-6, rtol=1e-5)
@@ -173,16 +174,17 @@ def test_one_step_needs_no_pass_for_old_logprobs_and_ends_the_same(settings: dic
 
 
 @pytest.mark.parametrize("settings", [{"minibatches": 2}, {"epochs": 2}, {"kl_place": "reward", "kl_coef": 0.1}])
-def test_more_steps_or_a_kl_in_the_reward_need_it(settings: dict[str, object]) -> None:
+def test_several_steps_or_a_kl_in_the_reward_need_the_pass_for_old_logprobs(settings: dict[str, object]) -> None:
     learner = tiny_learner(**settings)  # type: ignore[arg-type]
-    assert learner.experience(collate(tiny_rollouts(4), pad_id=0), skip_old=True).old is not None
+    experience = learner.experience(collate(tiny_rollouts(4), pad_id=0), for_update=True)
+    assert isinstance(experience.old, OldPolicy)
 
 
-def test_warm_up_trains_the_critic_at_its_own_rate_and_leaves_the_policy() -> None:
+def test_critic_warmup_trains_the_critic_only() -> None:
     learner, batch = tiny_learner(critic_warmup_iterations=2, critic_lr=2e-3), collate(tiny_rollouts(8), pad_id=0)
     policy, critic = weights_of(learner), weights_of(learner, "critic")
     for iteration in range(2):
-        row = learner.update(learner.experience(batch, skip_old=True), progress=0.0, seed=iteration)
+        row = learner.update(learner.experience(batch, for_update=True), progress=0.0, seed=iteration)
         assert (row["critic_lr"], "policy_loss" in row, "value_loss" in row) == (2e-3, False, True)
     assert same(policy, weights_of(learner))
     assert not same(critic, weights_of(learner, "critic"))
@@ -190,7 +192,7 @@ def test_warm_up_trains_the_critic_at_its_own_rate_and_leaves_the_policy() -> No
     assert not same(policy, weights_of(learner))
 
 
-def test_extra_epochs_are_the_critics_alone() -> None:
+def test_critic_extra_epochs_train_the_critic_only() -> None:
     batch = collate(tiny_rollouts(8), pad_id=0)
     plain, extra = tiny_learner(), tiny_learner(critic_extra_epochs=3)
     for learner in (plain, extra):

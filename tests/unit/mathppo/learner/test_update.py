@@ -1,4 +1,4 @@
-"""What an update does step by step: when it stops, what it throws away, what it clips, and what a restart keeps."""
+"""Update steps: early stopping, skipped steps, clipping, and restored state."""
 
 import math
 import os
@@ -36,7 +36,7 @@ def values_of(x: Tensor, mask: Tensor) -> list[float]:
 
 
 @pytest.mark.parametrize(("limit", "taken", "stopped"), [(1e-9, 2, 1.0), (1e9, 8, 0.0), (None, 8, 0.0)])
-def test_an_iteration_ends_with_the_step_that_met_a_kl_above_the_limit(
+def test_target_kl_ends_the_iteration_after_the_step_that_exceeds_it(
     limit: float | None, taken: int, stopped: float
 ) -> None:
     learner = tiny_learner(epochs=8, lr=1e-2, target_kl=limit)
@@ -44,7 +44,7 @@ def test_an_iteration_ends_with_the_step_that_met_a_kl_above_the_limit(
     assert (num_steps(learner), row["stopped_early"]) == (taken, stopped)
 
 
-def test_a_minibatch_that_teaches_nothing_does_not_excuse_the_next_from_the_first_ratio() -> None:
+def test_a_skipped_first_minibatch_does_not_skip_the_check_of_the_first_ratio() -> None:
     for seed in range(9):
         learner = tiny_learner(minibatches=2)
         scored = [scored_rollout(reward=None, problem_id="broken"), scored_rollout(completion_ids=[6, 7, 2])]
@@ -57,7 +57,7 @@ def test_a_minibatch_that_teaches_nothing_does_not_excuse_the_next_from_the_firs
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean", "constant_length"])
 @pytest.mark.parametrize("clip", [None, 0.1])
-def test_the_value_loss_is_half_the_mean_squared_error_of_a_token(aggregation: str, clip: float | None) -> None:
+def test_value_loss_is_half_the_mean_squared_error_per_token(aggregation: str, clip: float | None) -> None:
     learner = tiny_learner(aggregation=aggregation, value_clip=clip, micro_batch_size=3)
     batch = collate([*tiny_rollouts(6), scored_rollout(reward=None, problem_id="broken")], pad_id=0)
     experience = learner.experience(batch)
@@ -71,7 +71,7 @@ def test_the_value_loss_is_half_the_mean_squared_error_of_a_token(aggregation: s
 
 
 @pytest.mark.parametrize("settings", [{"critic_warmup_iterations": 1}, {"critic_extra_epochs": 1}])
-def test_what_trains_the_critic_alone_clips_values_too(settings: dict[str, int]) -> None:
+def test_critic_only_steps_clip_values_too(settings: dict[str, int]) -> None:
     batch, moved = collate(tiny_rollouts(8), pad_id=0), []
     for clip in (None, 1e-6):
         learner = tiny_learner(**settings, value_clip=clip, critic_lr=1e-2)  # type: ignore[arg-type]
@@ -81,11 +81,11 @@ def test_what_trains_the_critic_alone_clips_values_too(settings: dict[str, int])
         before = learner.critic
         assert before is not None
         learner.update(far, progress=0.0, seed=0)
-        moved.append(models.head_of(before).weight.detach().clone())
+        moved.append(models.value_head(before).weight.detach().clone())
     assert not torch.equal(*moved)
 
 
-def test_the_gradient_norm_is_clipped_to_what_is_set_and_reported_before() -> None:
+def test_gradient_norm_is_reported_before_clipping() -> None:
     batch, norms, sizes = collate(tiny_rollouts(8), pad_id=0), [], []
     for limit in (1e9, 1e-3):
         learner = tiny_learner(max_grad_norm=limit)
@@ -105,7 +105,7 @@ def test_the_gradient_norm_is_clipped_to_what_is_set_and_reported_before() -> No
     assert sizes[1] == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_a_gradient_that_is_not_finite_is_forgotten_and_a_good_step_ends_the_row_of_them() -> None:
+def test_a_finite_step_resets_the_count_of_skipped_steps() -> None:
     learner, batch = tiny_learner(max_skipped_updates=2), collate(tiny_rollouts(4), pad_id=0)
     for _ in range(3):
         good = learner.experience(batch)
@@ -115,7 +115,7 @@ def test_a_gradient_that_is_not_finite_is_forgotten_and_a_good_step_ends_the_row
         assert learner.update(good, progress=0.0, seed=0)["num_updates_skipped"] == 0.0
 
 
-def test_a_restart_keeps_the_count_of_skipped_steps_and_takes_a_new_fixed_coefficient(tmp_path: Path) -> None:
+def test_restoring_keeps_the_count_of_skipped_steps_and_takes_the_new_fixed_coefficient(tmp_path: Path) -> None:
     learner, batch = tiny_learner(kl_place="loss", kl_coef=0.25), collate(tiny_rollouts(4), pad_id=0)
     experience = learner.experience(batch)
     learner.update(replace(experience, advantages=experience.advantages * math.inf), progress=0.0, seed=0)
@@ -125,7 +125,7 @@ def test_a_restart_keeps_the_count_of_skipped_steps_and_takes_a_new_fixed_coeffi
     assert (resumed.optimizers.skipped_in_a_row, resumed.kl_coef) == (1, 0.5)
 
 
-def test_the_seed_fixes_the_order_of_rows_and_nothing_else_does() -> None:
+def test_only_the_seed_determines_the_order_of_rows() -> None:
     found = []
     for seed in (0, 0, 1):
         learner = tiny_learner(minibatches=4)
@@ -135,7 +135,7 @@ def test_the_seed_fixes_the_order_of_rows_and_nothing_else_does() -> None:
     assert not torch.equal(found[0], found[2])
 
 
-def test_weight_decay_reaches_both_models() -> None:
+def test_weight_decay_applies_to_both_models() -> None:
     batch, rates = collate([scored_rollout(reward=1.0), scored_rollout(reward=0.0)], pad_id=0), []
     for decay in (0.0, 0.5):
         learner = tiny_learner(weight_decay=decay)
@@ -144,7 +144,7 @@ def test_weight_decay_reaches_both_models() -> None:
     assert rates == [[0.0, 0.0], [0.5, 0.5]]
 
 
-def test_pretraining_fits_discounted_outcomes_at_the_critics_own_rate_in_steps_of_its_own_size() -> None:
+def test_pretraining_fits_discounted_outcomes_at_critic_lr_in_steps_of_its_batch_size() -> None:
     settings = {"gamma": 0.5, "critic_lr": 1e-2, "critic_pretraining_epochs": 60, "critic_pretraining_batch_size": 8}
     learner = tiny_learner(**settings)  # type: ignore[arg-type]
     batch = collate([scored_rollout(completion_ids=[6, 7, 2], problem_id=str(i)) for i in range(16)], pad_id=0)
@@ -154,7 +154,7 @@ def test_pretraining_fits_discounted_outcomes_at_the_critics_own_rate_in_steps_o
     assert learner.experience(batch).values[0].tolist() == pytest.approx([0.25, 0.5, 1.0], abs=0.2)
 
 
-def test_the_reference_is_loaded_wherever_a_kl_is_measured_and_never_trained(tmp_path: Path) -> None:
+def test_the_reference_is_loaded_for_any_kl_place_and_frozen(tmp_path: Path) -> None:
     learner = tiny_learner()
     learner.save(tmp_path / "1", NoTokenizer())
     assert load_reference(tmp_path / "nowhere", LearnerSettings()) is None
@@ -164,7 +164,7 @@ def test_the_reference_is_loaded_wherever_a_kl_is_measured_and_never_trained(tmp
     assert not any(p.requires_grad for p in reference.parameters())
 
 
-def test_a_critic_of_a_larger_vocabulary_is_taken(tmp_path: Path) -> None:
+def test_a_critic_with_a_larger_vocabulary_is_accepted(tmp_path: Path) -> None:
     learner = tiny_learner()
     learner.policy.resize_token_embeddings(20)
     learner.policy.save_pretrained(tmp_path)
@@ -173,7 +173,7 @@ def test_a_critic_of_a_larger_vocabulary_is_taken(tmp_path: Path) -> None:
     assert old_logprobs(tiny_learner().experience(collate(tiny_rollouts(2), pad_id=0))).isfinite().all()
 
 
-def test_more_rollouts_than_the_horizon_move_the_coefficient_no_further_than_the_horizon() -> None:
+def test_kl_coefficient_change_is_limited_to_one_horizon() -> None:
     settings = LearnerSettings(kl_place="loss", kl_coef=0.25, kl_target=1.0, kl_horizon=4)
     assert objective.next_kl_coef(0.25, 9.0, settings, num_rollouts=400) == pytest.approx(0.3)
     assert objective.next_kl_coef(0.25, 9.0, settings, num_rollouts=2) == pytest.approx(0.275)

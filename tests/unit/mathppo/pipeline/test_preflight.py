@@ -90,7 +90,7 @@ def test_critic_with_more_layers_than_its_trunk_is_rejected(folder: Path, start:
 
 def test_trunk_with_an_unreadable_config_is_rejected(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
-    with pytest.raises(BadCheckpoint, match=r"model: expected a config\.json that transformers reads, got: ValueError"):
+    with pytest.raises(BadCheckpoint, match=r"model: expected a config\.json transformers can read, got: ValueError"):
         check(learner__critic_from=folder, learner__critic_num_layers=1)
 
 

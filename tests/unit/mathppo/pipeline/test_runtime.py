@@ -10,7 +10,7 @@ from tiny_runs import scored_rollout, tiny_config
 
 from mathppo.errors import BadSetting
 from mathppo.generator.base import Request, Sampling
-from mathppo.learner.backend.sharding import ALONE, Ranks
+from mathppo.learner.backend.sharding import SINGLE_PROCESS, DistContext
 from mathppo.pipeline import runtime as module
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.runtime import Learn, PretrainCritic, RankWorker, SharedEngine, check_engine
@@ -37,8 +37,8 @@ class Echo:
         pass
 
 
-class Line(Ranks):
-    """Ranks that run one after the other; each gathers the objects of those before it."""
+class Line(DistContext):
+    """DistContext that run one after the other; each gathers the objects of those before it."""
 
     left: list[Any] = []  # noqa: RUF012
 
@@ -58,11 +58,11 @@ def test_each_rank_samples_its_share_and_gathers_the_others() -> None:
 
 def test_engine_that_would_join_the_learners_process_group_is_rejected() -> None:
     inside = tiny_config(("generator.engine", "vllm"))
-    check_engine(inside, ALONE)
-    check_engine(tiny_config(("generator.engine", "vllm"), ("generator.own_process", "true")), Ranks(0, 2))
-    check_engine(tiny_config(), Ranks(1, 2))
+    check_engine(inside, SINGLE_PROCESS)
+    check_engine(tiny_config(("generator.engine", "vllm"), ("generator.own_process", "true")), DistContext(0, 2))
+    check_engine(tiny_config(), DistContext(1, 2))
     with pytest.raises(BadSetting, match=r"generator\.own_process: expected true .* on 2 processes"):
-        check_engine(inside, Ranks(1, 2))
+        check_engine(inside, DistContext(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_vllm_uses_the_learners_dtype_and_a_server_keeps_its_dtype(
         ("generator.engine", engine), ("generator.dtype", asked), ("learner.compute_dtype", "bfloat16")
     )
     learner = cast(Any, SimpleNamespace(policy=None))
-    assert module._open_engine(config, RunDirectory(Path()), ALONE, learner, cast(Any, None)) == opened
+    assert module._open_engine(config, RunDirectory(Path()), SINGLE_PROCESS, learner, cast(Any, None)) == opened
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
@@ -92,7 +92,9 @@ def test_engine_sleeps_while_learning_and_is_synced_before_it_samples_again(
         SimpleNamespace(**{name: lambda name=name: order.append(name)}) for name in ("sleep", "sync")
     )
     nothing = cast(Any, SimpleNamespace(metrics=None))
-    worker = RankWorker(config, nothing, ALONE, nothing, nothing, cast(Any, engine), cast(Any, weight_sync), nothing)
+    worker = RankWorker(
+        config, nothing, SINGLE_PROCESS, nothing, nothing, cast(Any, engine), cast(Any, weight_sync), nothing
+    )
     worker.run_on_all_ranks(PretrainCritic([]))
     assert order == ["sleep", "pretrain_critic", *["sync"] * bool(level)]
     order.clear()
@@ -100,12 +102,12 @@ def test_engine_sleeps_while_learning_and_is_synced_before_it_samples_again(
     assert order == ["sleep", "learn"]
 
 
-class Commanded(Ranks):
+class Commanded(DistContext):
     """A rank that is not the first, and receives prepared commands."""
 
     commands: list[Any] = []  # noqa: RUF012
 
-    def share(self, x: Any) -> Any:
+    def broadcast(self, x: Any) -> Any:
         return self.commands.pop(0)
 
 

@@ -1,4 +1,4 @@
-"""The chunked head against the plain form: numbers, gradients, and how much it ever holds."""
+"""Chunked LM head compared with the unchunked form: numbers, gradients and peak tensor size."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def plain(
 @pytest.mark.parametrize("chunk_tokens", [1, 4, 15, 100])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("parts", ["logprobs", "entropies", "both"])
-def test_chunked_form_equals_the_plain_one_with_gradients(chunk_tokens: int, temperature: float, parts: str):
+def test_chunked_values_and_gradients_equal_the_unchunked_ones(chunk_tokens: int, temperature: float, parts: str):
     hidden, weight, ids = drawn(torch.float64)
     pull = torch.randn(2, B, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     used = {"logprobs": [0], "entropies": [1], "both": [0, 1]}[parts]
@@ -42,7 +42,7 @@ def test_chunked_form_equals_the_plain_one_with_gradients(chunk_tokens: int, tem
         torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-11)
 
 
-def test_float32_gradients_agree_with_the_plain_form():
+def test_float32_gradients_equal_the_unchunked_ones():
     hidden, weight, ids = drawn(torch.float32)
     grads = [
         torch.autograd.grad((form[0] + 0.1 * form[1]).sum(), (hidden, weight))
@@ -70,7 +70,7 @@ def test_autocast_around_the_call_sets_the_product_dtype():
     assert torch.equal(inside, outside)
 
 
-def test_only_what_needs_a_gradient_gets_one():
+def test_only_inputs_that_require_grad_get_a_gradient():
     hidden, weight, ids = drawn(torch.float64)
     chunked_token_logprobs(hidden, weight.detach(), ids)[0].sum().backward()
     assert hidden.grad is not None
@@ -81,7 +81,7 @@ def test_only_what_needs_a_gradient_gets_one():
         assert not chunked_token_logprobs(hidden, weight, ids)[0].requires_grad
 
 
-def test_no_tokens_give_no_numbers():
+def test_empty_input_gives_empty_output():
     hidden = torch.zeros(0, D, requires_grad=True)
     logprobs, entropies = chunked_token_logprobs(hidden, torch.zeros(V, D), torch.zeros(0, dtype=torch.long))
     (logprobs.sum() + entropies.sum()).backward()
@@ -89,7 +89,7 @@ def test_no_tokens_give_no_numbers():
 
 
 class LargestTensor(TorchDispatchMode):
-    """Notes the largest tensor that any operation returns."""
+    """Records the size of the largest tensor that an operation returns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def test_never_more_than_one_chunk_of_logits_exists():
+def test_at_most_one_chunk_of_logits_exists_at_a_time():
     tokens, width, vocabulary, chunk_tokens = 64, 4, 1000, 8
     hidden, weight = torch.randn(tokens, width, requires_grad=True), torch.randn(vocabulary, width, requires_grad=True)
     with LargestTensor() as largest:
@@ -114,7 +114,7 @@ def test_never_more_than_one_chunk_of_logits_exists():
     assert largest.numel == chunk_tokens * vocabulary
 
 
-def test_refusals_name_the_argument():
+def test_errors_name_the_argument():
     hidden, weight, ids = drawn(torch.float32)
     with pytest.raises(BadInput, match=r"got \[3, 5, 7\], \[11, 7\] and \[3, 4\]; align hidden states"):
         chunked_token_logprobs(hidden, weight, ids[:, :4])

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.ppo.gae import discounted_suffix_sums, gae, length_adaptive_lambda, token_rewards
+from mathppo.ppo.gae import gae, length_adaptive_lambda, token_rewards
 from mathppo.ppo.losses import policy_loss
+from mathppo.ppo.scan import discounted_suffix_sums
 
 NAN = float("nan")
 
@@ -18,7 +19,7 @@ def mask_row(bits: str) -> torch.Tensor:
     return torch.tensor([[bit == "1" for bit in bits]])
 
 
-def test_tutorial_example_from_residuals_to_objective():
+def test_worked_example_from_residuals_to_objective():
     rewards, values, mask = row(0, 0, 0, 1), row(0.20, 0.35, 0.55, 0.80), mask_row("1111")
     residuals = gae(rewards, values, mask, torch.zeros(1), gamma=0.9, lam=0.0)
     advantages = gae(rewards, values, mask, torch.zeros(1), gamma=0.9, lam=0.8)
@@ -31,7 +32,7 @@ def test_tutorial_example_from_residuals_to_objective():
 
 
 @pytest.mark.parametrize("lam", [0.95, torch.tensor([0.95])])
-def test_reward_and_end_of_episode_belong_to_the_last_sampled_token(lam: float | torch.Tensor):
+def test_reward_and_episode_end_are_at_the_last_sampled_token(lam: float | torch.Tensor):
     mask = mask_row("1110")
     rewards = token_rewards(torch.tensor([1.0]), mask)
     torch.testing.assert_close(rewards, row(0, 0, 1, 0))
@@ -52,14 +53,14 @@ def test_truncated_completion_is_worth_its_bootstrap_value(bootstrap: float, lam
     torch.testing.assert_close(advantages, row(*expected))
 
 
-def test_text_the_policy_did_not_sample_is_no_episode_step():
+def test_masked_text_is_not_an_episode_step():
     rewards, values = row(0, 0, NAN, NAN, NAN, 0, 1), row(0.5, 0.5, NAN, -99, NAN, 0.5, 0.5)
     advantages = gae(rewards, values, mask_row("1100011"), torch.zeros(1), lam=0.95)
     torch.testing.assert_close(advantages, row(0.4287, 0.4512, 0, 0, 0, 0.475, 0.5), atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize("lam", [1.0, 0.95])
-def test_what_stands_after_the_stop_token_changes_nothing(lam: float):
+def test_numbers_after_the_stop_token_change_nothing(lam: float):
     mask, rewards = mask_row("11100"), row(0, 0, 1, 0, 0)
     clean = gae(rewards, row(0.2, 0.3, 0.4, 0, 0), mask, torch.zeros(1), lam=lam)
     for stray in (99.0, NAN, float("inf")):
@@ -89,14 +90,14 @@ def test_padding_on_any_side_changes_nothing(pads: str, lam: float):
     assert (result[~mask] == 0).all()
 
 
-def test_row_without_steps_gives_zeros_even_with_a_broken_bootstrap():
+def test_row_without_steps_gives_zeros_even_with_a_nan_bootstrap():
     mask = torch.tensor([[False, False, False], [True, True, False]])
     values = torch.tensor([[NAN, NAN, NAN], [0.5, 0.5, NAN]])
     rewards = torch.tensor([[NAN, NAN, NAN], [0.0, 1.0, NAN]])
     for lam in (1.0, 0.5):
         advantages = gae(rewards, values, mask, torch.tensor([NAN, 0.0]), lam=lam)
         torch.testing.assert_close(advantages, torch.tensor([[0.0, 0, 0], [0.5 * lam, 0.5, 0]]))
-    assert gae(rewards[:, :0], values[:, :0], mask[:, :0], torch.zeros(2)).shape == (2, 0)
+        assert gae(rewards[:, :0], values[:, :0], mask[:, :0], torch.zeros(2), lam=lam).shape == (2, 0)
 
 
 def test_each_row_may_have_its_own_lambda():
@@ -112,7 +113,7 @@ def test_each_row_may_have_its_own_lambda():
         torch.testing.assert_close(together[one], alone, atol=1e-5, rtol=0)
 
 
-def test_integer_masks_count_and_bfloat16_is_computed_in_float32():
+def test_integer_masks_are_accepted_and_bfloat16_is_computed_in_float32():
     rewards, values = row(0, 0, 1).bfloat16(), row(0.25, 0.5, 0.75).bfloat16()
     advantages = gae(rewards, values, torch.tensor([[1, 1, 1]]), torch.zeros(1), lam=0.95)
     assert advantages.dtype == torch.float32
@@ -136,7 +137,7 @@ def test_float32_holds_over_64k_tokens(gamma: float, lam: float):
     assert error < 2e-5 * exact.abs().max().item()
 
 
-def test_suffix_sums_with_and_without_decay_at_the_borders_of_blocks():
+def test_discounted_suffix_sums_at_block_boundaries():
     for width in (1, 15, 16, 17, 255, 256, 257, 4097):
         ones = torch.ones(1, width, dtype=torch.float64)
         remaining = torch.arange(width, 0, -1, dtype=torch.float64)[None]
@@ -159,7 +160,7 @@ def test_length_adaptive_lambda_reaches_a_share_of_the_completion():
     torch.testing.assert_close(lams, torch.tensor([0.0, 0.0, 0.8, 0.998], dtype=torch.float64))
 
 
-def test_refusals_name_the_argument():
+def test_errors_name_the_argument():
     x, mask, b = row(0, 1), mask_row("11"), torch.zeros(1)
     with pytest.raises(BadInput, match=r"gae: expected values of shape \[1, 2\] like token_rewards, got \[1, 1\]"):
         gae(x, x[:, :1], mask, b)
@@ -173,7 +174,7 @@ def test_refusals_name_the_argument():
         gae(x, x, mask, b, lam=torch.tensor([2.0]))
     with pytest.raises(BadInput, match=r"expected lam of shape \[1\]"):
         gae(x, x, mask, b, lam=torch.tensor([0.5, 0.5]))
-    with pytest.raises(BadSetting, match=r"expected kl beside kl_coef=0.1, got none"):
+    with pytest.raises(BadSetting, match=r"expected kl with kl_coef=0.1, got none"):
         token_rewards(b, mask, kl_coef=0.1)
     with pytest.raises(BadSetting, match=r"expected kl_coef in \[0, inf\], got -1.0"):
         token_rewards(b, mask, x, kl_coef=-1.0)

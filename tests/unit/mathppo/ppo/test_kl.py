@@ -1,4 +1,4 @@
-"""KL estimates against values worked out by hand, and what their gradients descend."""
+"""KL estimates against values worked out by hand, and the gradients of each kind."""
 
 from fractions import Fraction
 from math import factorial
@@ -21,12 +21,12 @@ def kl_of_three_tokens(logits: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
 
 
 def expected_gradient(kind: str, logits: torch.Tensor, ref: torch.Tensor) -> torch.Tensor:
-    """Gradient of the estimate used as a loss, averaged over the sampled token: exact, as there are three."""
+    """Return the exact expected gradient of the estimate used as a loss, over the three possible tokens."""
     logprobs = logits.log_softmax(-1)
     return torch.autograd.grad((logprobs.exp().detach() * kl_estimate(logprobs, ref, kind)).sum(), logits)[0]
 
 
-def test_gradients_are_those_of_the_table():
+def test_expected_gradients_match_the_table():
     logits = torch.tensor([1.0, -0.5, 0.2], dtype=torch.float64, requires_grad=True)
     ref = torch.tensor([-0.3, 0.8, 0.1], dtype=torch.float64).log_softmax(-1)
     forward = torch.autograd.grad(kl_of_three_tokens(logits, ref), logits)[0]
@@ -37,7 +37,7 @@ def test_gradients_are_those_of_the_table():
 
 
 @pytest.mark.parametrize("kind", ["k2", "k3"])
-def test_a_step_on_the_kl_alone_brings_the_policy_closer(kind: str):
+def test_descending_the_kl_moves_the_policy_towards_the_reference(kind: str):
     logits = torch.tensor([1.0, -0.5, 0.2], requires_grad=True)
     ref = torch.tensor([-0.3, 0.8, 0.1]).log_softmax(-1)
     moved = logits - 0.1 * expected_gradient(kind, logits, ref)
@@ -65,7 +65,7 @@ def test_exp_excess_is_precise_and_never_negative():
 
 
 @pytest.mark.parametrize("x", [0.0099, -0.0099, 1e-3, -1e-3, 0.0101, -0.0101])
-def test_exp_excess_agrees_with_exact_arithmetic_on_both_sides_of_its_border(x: float):
+def test_exp_excess_equals_exact_arithmetic_on_both_sides_of_the_switch(x: float):
     exact = sum(Fraction(x) ** k / factorial(k) for k in range(2, 12))
     assert exp_excess(torch.tensor(x, dtype=torch.float64)).item() == pytest.approx(float(exact), rel=1e-12)
 
@@ -79,7 +79,7 @@ def test_extreme_gaps_stay_finite_with_finite_gradients():
     assert logprobs.grad.isfinite().all()
 
 
-def test_the_reference_gets_no_gradient():
+def test_reference_logprobs_get_no_gradient():
     ref = torch.tensor([-1.0], requires_grad=True)
     assert not kl_estimate(torch.tensor([-1.0]), ref, "k2").requires_grad
 
@@ -92,7 +92,7 @@ def test_coefficient_follows_the_observed_kl_in_bounded_steps(observed: float, e
     assert coef == pytest.approx(expected, rel=1e-9)
 
 
-def test_refusals_name_the_argument():
+def test_errors_name_the_argument():
     with pytest.raises(BadInput, match="kl_estimate: expected ref_logprobs of shape"):
         kl_estimate(torch.zeros(2), torch.zeros(1), "k1")
     with pytest.raises(BadSetting, match="expected kind k1, k2 or k3, got 'k4'"):

@@ -23,7 +23,7 @@ def test_probabilities_over_the_vocabulary_sum_to_one(temperature: float):
     assert logprobs.exp().sum().item() == pytest.approx(1.0, abs=1e-6)
 
 
-def test_bfloat16_logits_are_normalised_in_float32():
+def test_bfloat16_logits_are_normalized_in_float32():
     logits = torch.randn(3, 1000).bfloat16()
     logprobs = token_logprobs(logits, torch.tensor([0, 1, 2]))
     assert logprobs.dtype == torch.float32
@@ -36,7 +36,7 @@ def test_entropy_is_between_zero_and_log_vocabulary():
     assert entropy(torch.tensor([2.0, 0.0]), temperature=1e6).item() == pytest.approx(math.log(2), abs=1e-6)
 
 
-def test_tokens_that_cannot_be_sampled_do_not_break_the_entropy():
+def test_minus_infinite_logits_leave_the_entropy_finite():
     logits = torch.tensor([1.0, 1.0, -torch.inf], requires_grad=True)
     result = entropy(logits)
     result.backward()
@@ -46,7 +46,7 @@ def test_tokens_that_cannot_be_sampled_do_not_break_the_entropy():
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
-def test_greedy_temperature_is_refused(temperature: float):
+def test_temperature_zero_raises(temperature: float):
     with pytest.raises(BadSetting, match="expected a finite temperature above 0"):
         token_logprobs(torch.zeros(1, 2), torch.zeros(1, dtype=torch.long), temperature=temperature)
     with pytest.raises(BadSetting, match="expected a finite temperature above 0"):

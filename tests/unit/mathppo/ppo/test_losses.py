@@ -32,9 +32,7 @@ def loss_at(ratio: float, advantage: float, dual_clip: float | None = None) -> t
         (2.0, -1.0, 3.0, 2.0),
     ],
 )
-def test_clipped_objective_is_the_pessimistic_one(
-    ratio: float, advantage: float, dual_clip: float | None, expected: float
-):
+def test_clipped_objective_is_the_minimum(ratio: float, advantage: float, dual_clip: float | None, expected: float):
     assert loss_at(ratio, advantage, dual_clip)[0] == pytest.approx(expected, rel=1e-5)
 
 
@@ -81,7 +79,7 @@ def test_asymmetric_bounds():
     assert stats["clip_share_low"].item() == pytest.approx(1 / 3)
 
 
-def test_unmoved_policy_has_ratio_one_and_the_plain_policy_gradient():
+def test_unchanged_policy_has_ratio_one_and_the_unclipped_gradient():
     torch.manual_seed(0)
     logprobs = -torch.rand(3, 5)
     logprobs.requires_grad_()
@@ -100,7 +98,7 @@ def test_approximate_kl_is_k3_of_the_log_ratio():
     assert stats["log_ratio_abs_max"].item() == pytest.approx(0.5)
 
 
-def test_importance_weights_scale_tokens_and_not_the_shares():
+def test_importance_weights_scale_the_loss_and_not_the_clip_shares():
     weights = torch.tensor([[2.0, 0.5, NAN]], requires_grad=True)
     mask = torch.tensor([[True, True, False]])
     logprobs = torch.tensor([[1.5, 0.9, NAN]]).log().requires_grad_()
@@ -145,7 +143,7 @@ def test_empty_mask_gives_zero_losses_and_gradients():
 
 @pytest.mark.parametrize("advantage", [1.0, -1.0])
 @pytest.mark.parametrize("log_ratio", [200.0, -200.0])
-def test_runaway_ratios_stay_finite(advantage: float, log_ratio: float):
+def test_large_ratios_stay_finite(advantage: float, log_ratio: float):
     logprobs = one(log_ratio).requires_grad_()
     loss, stats = policy_loss(logprobs, one(0.0), one(advantage), torch.ones(1, 1))
     loss.backward()
@@ -162,7 +160,7 @@ def test_bfloat16_logprobs_are_subtracted_in_float32():
     assert stats["log_ratio_abs_max"].item() == 5.9921875
 
 
-def test_broken_logprobs_inside_the_mask_are_not_hidden():
+def test_nan_logprobs_inside_the_mask_reach_the_loss():
     loss, _ = policy_loss(one(NAN), one(0.0), one(1.0), torch.ones(1, 1))
     assert loss.isnan()
 
@@ -191,7 +189,7 @@ def test_micro_batches_of_unequal_lengths_add_up_exactly(lengths: tuple[int, int
     assert 0 < whole[1][1]["clip_share_high"].item() < 1
 
 
-def test_every_token_weighs_the_same_whatever_the_micro_batch():
+def test_token_weight_is_independent_of_the_micro_batch():
     for length in (10, 1000):
         logprobs = torch.zeros(1, length, requires_grad=True)
         loss, _ = policy_loss(
@@ -202,7 +200,7 @@ def test_every_token_weighs_the_same_whatever_the_micro_batch():
         torch.testing.assert_close(logprobs.grad, torch.full((1, length), -1 / 1010))
 
 
-def test_masked_completion_leaves_the_denominator():
+def test_masked_completion_is_not_in_the_denominator():
     logprobs, advantages = torch.tensor([[-1.0, -2.0], [-3.0, -4.0]]), torch.tensor([[1.0, 2.0], [5.0, 5.0]])
     mask = torch.tensor([[True, True], [False, False]])
     both, _ = policy_loss(logprobs, logprobs, advantages, mask)
@@ -233,7 +231,7 @@ def test_value_loss_takes_the_larger_error(
     assert stats["residual_mean"].item() == pytest.approx(target - value)
 
 
-def test_statistics_may_count_tokens_while_the_loss_counts_sequences():
+def test_num_tokens_normalizes_statistics_separately_from_the_loss():
     x = torch.tensor([[1.5, 1.0]]).log()
     loss, stats = policy_loss(x, torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2), denominator=1, num_tokens=2)
     assert loss.item() == pytest.approx(-2.2)
@@ -242,7 +240,7 @@ def test_statistics_may_count_tokens_while_the_loss_counts_sequences():
     assert critic_stats["value_mean"].item() == pytest.approx(x.mean().item())
 
 
-def test_wrong_sign_would_be_noticed_descending_the_loss_raises_the_rewarded_token():
+def test_descending_the_loss_raises_the_rewarded_token():
     logits = torch.zeros(1, 3, requires_grad=True)
     logprobs = logits.log_softmax(-1)[:, :1]
     loss, _ = policy_loss(logprobs, logprobs.detach(), torch.ones(1, 1), torch.ones(1, 1))
@@ -255,7 +253,7 @@ def test_likelihood_loss_is_negative_mean_logprob():
     assert likelihood_loss(torch.tensor([[-1.0, -3.0, NAN]]), torch.tensor([[1, 1, 0]])).item() == 2.0
 
 
-def test_refusals_name_the_argument():
+def test_errors_name_the_argument():
     x = torch.zeros(1, 2)
     with pytest.raises(BadInput, match=r"policy_loss: expected weights of shape \[1, 2\] like logprobs, got \[1, 1\]"):
         policy_loss(x, x, x, x, weights=x[:, :1])
@@ -267,9 +265,9 @@ def test_refusals_name_the_argument():
         policy_loss(x, x, x, x, clip_low=1.5)
     with pytest.raises(BadSetting, match=r"expected clip_high in \[0, inf\], got -0.1"):
         policy_loss(x, x, x, x, clip_high=-0.1)
-    with pytest.raises(BadSetting, match=r"expected dual_clip above 1, or None, got 1\.0"):
+    with pytest.raises(BadSetting, match=r"expected dual_clip above 1 or None, got 1\.0"):
         policy_loss(x, x, x, x, dual_clip=1.0)
     with pytest.raises(BadSetting, match=r"expected clip in \[0, inf\], got -1"):
         value_loss(x, x, x, x, clip=-1)
-    with pytest.raises(BadInput, match="expected at least one part, all with one set of keys"):
+    with pytest.raises(BadInput, match="expected at least one part, all with the same keys"):
         add_stats([{"a": x.sum()}, {"b": x.sum()}])

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or refused by name, resumed to the same bits, and plain model folders to everyone else."""
+"""Checkpoints: written atomically, damage is named, resumed bit for bit, and plain model folders."""
 
 import copy
 import importlib.util
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
     return saved(trained(tiny_learner(), range(1)), tmp_path / "000001")
 
 
-def test_four_steps_are_two_steps_saved_loaded_and_two_more(tmp_path: Path) -> None:
+def test_resuming_after_two_steps_equals_four_steps_bit_for_bit(tmp_path: Path) -> None:
     settings = {"minibatches": 2, "lr_schedule": "linear", "weight_decay": 0.1, "value_clip": 0.2}
     straight = saved(trained(tiny_learner(**settings), range(4)), tmp_path / "straight")
     halfway = saved(trained(tiny_learner(**settings), range(2)), tmp_path / "halfway")
@@ -75,27 +75,27 @@ def test_tied_embeddings_stay_tied_and_are_written_once(folder: Path) -> None:
     assert torch.equal(old_logprobs(learner.experience(batch)), before)
 
 
-def test_loaded_weights_start_where_new_ones_do(folder: Path) -> None:
+def test_loaded_weights_are_aligned_like_new_ones(folder: Path) -> None:
     for model in (models.load_policy(folder / "policy"), models.load_critic(folder / "critic")):
         assert {parameter.data_ptr() % 64 for parameter in model.parameters()} == {0}
 
 
 @pytest.mark.parametrize("name", ["policy/model.safetensors", "critic/config.json", checkpoint.OPTIMIZERS])
-def test_a_damaged_file_is_refused_by_name(folder: Path, name: str) -> None:
+def test_a_damaged_file_is_named(folder: Path, name: str) -> None:
     content = bytearray((folder / name).read_bytes())
     content[len(content) // 2] ^= 1
     (folder / name).write_bytes(content)
-    with pytest.raises(BadCheckpoint, match=rf"{name}: damaged, its sha256 is not the one in checkpoint\.json"):
+    with pytest.raises(BadCheckpoint, match=rf"{name}: damaged, its sha256 differs from the one in checkpoint\.json"):
         checkpoint.verify_checkpoint(folder)
 
 
-def test_a_missing_file_is_refused_by_name(folder: Path) -> None:
+def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "critic" / "model.safetensors").unlink()
     with pytest.raises(BadCheckpoint, match=r"critic/model\.safetensors: expected a file that checkpoint\.json names"):
         loaded(folder, tiny_learner())
 
 
-def test_a_header_that_points_outside_the_folder_is_refused(folder: Path) -> None:
+def test_a_header_that_points_outside_the_folder_raises(folder: Path) -> None:
     header = msgspec.json.decode((folder / checkpoint.HEADER).read_bytes(), type=checkpoint.CheckpointHeader)
     (folder.parent / "elsewhere").write_text("x")
     outside = msgspec.structs.replace(header, sha256={"../elsewhere": "0" * 64})
@@ -105,7 +105,7 @@ def test_a_header_that_points_outside_the_folder_is_refused(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"schema": "checkpoint/9", "step": 1, "sha256": {}}'])
-def test_a_folder_without_a_header_of_this_project_is_refused(folder: Path, content: bytes | None) -> None:
+def test_a_folder_without_a_valid_header_raises(folder: Path, content: bytes | None) -> None:
     if content is None:
         (folder / checkpoint.HEADER).unlink()
     else:
@@ -114,13 +114,13 @@ def test_a_folder_without_a_header_of_this_project_is_refused(folder: Path, cont
         checkpoint.verify_checkpoint(folder)
 
 
-def test_an_algorithm_with_a_critic_refuses_a_checkpoint_without_one(tmp_path: Path) -> None:
+def test_a_checkpoint_without_the_required_critic_raises(tmp_path: Path) -> None:
     path = saved(tiny_learner(algorithm="rloo"), tmp_path / "rloo")
-    with pytest.raises(BadCheckpoint, match=r"expected a critic beside the policy for learner\.algorithm='ppo'"):
+    with pytest.raises(BadCheckpoint, match=r"expected a critic next to the policy for learner\.algorithm='ppo'"):
         loaded(path, tiny_learner())
 
 
-def test_moments_of_another_model_are_refused(folder: Path) -> None:
+def test_moments_of_another_model_raise(folder: Path) -> None:
     learner = tiny_learner()
     names = dict(learner.policy.named_parameters())
     tensors = checkpoint.load_optimizers(folder)
@@ -132,22 +132,22 @@ def test_moments_of_another_model_are_refused(folder: Path) -> None:
             checkpoint.restore_optimizer("policy", names, optimizer, bad, where=folder)
 
 
-def test_the_weights_of_another_kind_of_model_are_refused(folder: Path) -> None:
-    with pytest.raises(BadCheckpoint, match=r"weights do not fit LlamaForTokenClassification"):
+def test_weights_of_another_kind_of_model_raise(folder: Path) -> None:
+    with pytest.raises(BadCheckpoint, match=r"weights do not match LlamaForTokenClassification"):
         models.load_critic(folder / "policy")
     with pytest.raises(BadCheckpoint, match=r"expected a Hugging Face model folder, found no config\.json there"):
         models.load_policy(folder)
-    with pytest.raises(BadCheckpoint, match="expected a tokenizer beside the weights"):
+    with pytest.raises(BadCheckpoint, match="expected a tokenizer next to the weights"):
         models.load_tokenizer(folder / "critic")
     save_file({"unrelated": torch.zeros(2)}, folder / "policy" / "model.safetensors")
-    with pytest.raises(BadCheckpoint, match="weights do not fit LlamaForCausalLM"):
+    with pytest.raises(BadCheckpoint, match="weights do not match LlamaForCausalLM"):
         models.load_policy(folder / "policy")
     (folder / "policy" / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(BadCheckpoint, match="expected weights that transformers loads from safetensors"):
         models.load_policy(folder / "policy")
 
 
-def test_the_identity_of_weights_is_their_content(folder: Path, tmp_path: Path) -> None:
+def test_weights_id_depends_on_the_content_only(folder: Path, tmp_path: Path) -> None:
     plain = folder / "policy"
     assert checkpoint.weights_id(folder) == checkpoint.weights_id(plain)
     assert (checkpoint.checkpoint_step(folder), checkpoint.checkpoint_step(plain)) == (1, 0)
@@ -157,7 +157,7 @@ def test_the_identity_of_weights_is_their_content(folder: Path, tmp_path: Path) 
         checkpoint.weights_id(tmp_path / "nowhere")
 
 
-def test_an_older_checkpoint_of_the_name_is_replaced_and_the_rest_of_a_torn_one_does_not_stay(tmp_path: Path) -> None:
+def test_saving_replaces_an_older_checkpoint_and_removes_an_unfinished_one(tmp_path: Path) -> None:
     path = saved(tiny_learner(), tmp_path / "000000")
     torn = tmp_path / ".000000.partial"
     torn.mkdir()
@@ -168,9 +168,7 @@ def test_an_older_checkpoint_of_the_name_is_replaced_and_the_rest_of_a_torn_one_
     assert [p.name for p in tmp_path.iterdir()] == ["000000"]
 
 
-def test_a_kill_in_the_moment_of_replacing_leaves_the_newer_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recover_finishes_a_replacement_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
@@ -203,7 +201,7 @@ def test_pruning_keeps_step_0_and_the_newest(tmp_path: Path) -> None:
     assert [path.name for path in checkpoint.list_checkpoints(tmp_path)] == ["000000", "000020", "000030"]
 
 
-def test_moments_of_eight_bits_are_resumed_exactly(tmp_path: Path) -> None:
+def test_8_bit_moments_are_resumed_exactly(tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="needs the package bitsandbytes")
     settings = LearnerSettings(optimizer="adamw8bit")
 
@@ -231,7 +229,7 @@ def test_moments_of_eight_bits_are_resumed_exactly(tmp_path: Path) -> None:
     assert torch.equal(first.weight, second.weight)
 
 
-def test_eight_bits_without_the_package_are_refused() -> None:
+def test_8_bit_moments_without_the_package_raise() -> None:
     if importlib.util.find_spec("bitsandbytes"):
         pytest.skip("bitsandbytes is there")
     with pytest.raises(BadSetting, match=r"learner\.optimizer: expected the package bitsandbytes for .adamw8bit."):
@@ -249,22 +247,22 @@ def test_eight_bits_without_the_package_are_refused() -> None:
         ("model.safetensors", ""),
     ],
 )
-def test_a_model_folder_of_odd_making_is_one_error(tmp_path: Path, file: str, text: str) -> None:
+def test_a_broken_model_folder_raises_bad_checkpoint(tmp_path: Path, file: str, text: str) -> None:
     tiny_learner().policy.save_pretrained(tmp_path)
     (tmp_path / file).write_text(text)
     with pytest.raises(BadCheckpoint, match="expected weights that transformers loads from safetensors"):
         models.load_policy(tmp_path)
 
 
-def test_weights_of_other_shapes_are_named(tmp_path: Path) -> None:
+def test_weights_with_mismatched_shapes_are_named(tmp_path: Path) -> None:
     tiny_learner().policy.save_pretrained(tmp_path)
     config = tmp_path / "config.json"
     config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
-    with pytest.raises(BadCheckpoint, match="'of other shapes': "):
+    with pytest.raises(BadCheckpoint, match="'mismatched_shapes': "):
         models.load_policy(tmp_path)
 
 
-def test_a_full_disk_is_an_error_of_the_disk_and_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+def test_a_full_disk_raises_oserror_and_keeps_the_older_checkpoint(tmp_path: Path) -> None:
     path = saved(tiny_learner(), tmp_path / "c")
     before = checkpoint.verify_checkpoint(path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

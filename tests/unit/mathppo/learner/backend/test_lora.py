@@ -1,4 +1,4 @@
-"""LoRA: only factors and the critic's head learn, folders stay plain, and a resumed run is the same to the last bit."""
+"""LoRA: only factors and the critic's head are trained, saved folders are plain, runs resume bit for bit."""
 
 import importlib.util
 import os
@@ -45,7 +45,7 @@ def trained(learner: Learner, steps: range) -> Learner:
 
 
 @needs_peft
-def test_factors_change_nothing_at_first_and_are_all_that_learns_beside_the_critics_head() -> None:
+def test_initial_factors_change_nothing_and_only_they_and_the_value_head_are_trained() -> None:
     batch, plain, learner = collate(tiny_rollouts(8), pad_id=0), tiny_learner(), tiny_learner(**LORA)
     first = learner.experience(batch)
     assert torch.equal(old_logprobs(first), old_logprobs(plain.experience(batch)))
@@ -58,13 +58,13 @@ def test_factors_change_nothing_at_first_and_are_all_that_learns_beside_the_crit
         for key, parameter in model.named_parameters():
             moved = not torch.equal(parameter, before[f"{name}.{key}"])
             assert moved == ("lora_" in key or key.startswith("score.")), key
-    layers = lora.adapted_layers(learner.policy)
+    layers = lora.lora_layers(learner.policy)
     assert len(layers) == 2 * 7  # four of attention, three of the feed-forward layer
     assert not any(module.training for model in learner.models.values() for module in model.modules())
 
 
 @needs_peft
-def test_the_first_draw_of_the_factors_is_the_seeds_and_leaves_the_global_state() -> None:
+def test_initial_factors_depend_on_the_seed_and_leave_the_global_generator_unchanged() -> None:
     first = tiny_learner(**LORA).policy.state_dict()
     other = Learner(tiny_learner().policy, None, None, LearnerSettings(**LORA), temperature=1.0, seed=1)  # type: ignore[arg-type]
     differing = {name for name, tensor in other.policy.state_dict().items() if not torch.equal(tensor, first[name])}
@@ -78,26 +78,26 @@ def test_the_first_draw_of_the_factors_is_the_seeds_and_leaves_the_global_state(
 
 
 @needs_peft
-def test_a_step_is_that_of_the_product_scaled_by_alpha_over_rank() -> None:
+def test_the_product_of_factors_is_scaled_by_alpha_over_rank() -> None:
     learner = trained(tiny_learner(**LORA, lora_alpha=6.0), range(2))
-    name, layer = next(iter(lora.adapted_layers(learner.policy).items()))
+    name, layer = next(iter(lora.lora_layers(learner.policy).items()))
     down, up = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     assert (tuple(down.shape), tuple(up.shape)) == ((4, 32), (32, 4))
     expected = layer.base_layer.weight + (6.0 / 4) * up @ down
-    torch.testing.assert_close(lora.plain_state(learner.policy)[f"{name}.weight"], expected.detach())
+    torch.testing.assert_close(lora.merged_state(learner.policy)[f"{name}.weight"], expected.detach())
     assert up.abs().max() > 0
 
 
 @needs_peft
 @pytest.mark.parametrize("shared_trunk", [False, True])
-def test_folders_are_plain_and_say_the_same(tmp_path: Path, shared_trunk: bool) -> None:
+def test_saved_folders_are_plain_and_equivalent(tmp_path: Path, shared_trunk: bool) -> None:
     learner = trained(tiny_learner(**LORA, shared_trunk=shared_trunk), range(2))
     path, batch = saved(learner, tmp_path / "1"), collate(tiny_rollouts(6), pad_id=0)
     for name in ("policy", "critic"):
         plain = {key for key, _ in tiny_learner().models[name].named_parameters()}
         assert load_file(path / name / "model.safetensors").keys() == plain
-    # What an engine of its own is handed: every name of a plain policy, the tied head's too.
-    assert lora.plain_state(learner.policy).keys() == tiny_learner().policy.state_dict().keys()
+    # A separate engine gets every name of a plain policy, including the tied head.
+    assert lora.merged_state(learner.policy).keys() == tiny_learner().policy.state_dict().keys()
     policy, critic = models.load_policy(path / "policy"), models.load_critic(path / "critic")
     others = Learner(policy, critic, None, LearnerSettings(), temperature=1.0).experience(batch)
     own = learner.experience(batch)
@@ -109,7 +109,7 @@ def test_folders_are_plain_and_say_the_same(tmp_path: Path, shared_trunk: bool) 
 
 @needs_peft
 @pytest.mark.parametrize("shared_trunk", [False, True])
-def test_four_steps_are_two_steps_saved_loaded_and_two_more(tmp_path: Path, shared_trunk: bool) -> None:
+def test_resuming_after_two_steps_equals_four_steps_bit_for_bit(tmp_path: Path, shared_trunk: bool) -> None:
     straight, halfway = (tiny_learner(**LORA, shared_trunk=shared_trunk, micro_batch_size=3) for _ in range(2))
     first = saved(trained(straight, range(4)), tmp_path / "straight")
     middle = saved(trained(halfway, range(2)), tmp_path / "halfway")
@@ -120,7 +120,7 @@ def test_four_steps_are_two_steps_saved_loaded_and_two_more(tmp_path: Path, shar
 
 
 @needs_peft
-def test_a_checkpoint_of_another_rank_or_of_none_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_another_lora_rank_or_none_raises(tmp_path: Path) -> None:
     path = saved(trained(tiny_learner(**LORA), range(1)), tmp_path / "1")
     whole = saved(trained(tiny_learner(), range(1)), tmp_path / "2")
     for folder, rank in ((path, 0), (path, 2), (whole, 4)):
@@ -129,12 +129,12 @@ def test_a_checkpoint_of_another_rank_or_of_none_is_refused(tmp_path: Path) -> N
 
 
 @needs_peft
-def test_layers_computed_again_and_chunks_of_rows_change_no_gradient_of_the_factors() -> None:
+def test_checkpointing_and_micro_batches_change_no_gradient_of_the_factors() -> None:
     batch, found = collate(tiny_rollouts(6), pad_id=0), []
     for settings in ({}, {"activation_checkpointing": True}, {"micro_batch_size": 2}, {"micro_batch_tokens": 24}):
         learner = tiny_learner(**LORA, **settings)  # type: ignore[arg-type]
         for model in learner.models.values():
-            for layer in lora.adapted_layers(model).values():
+            for layer in lora.lora_layers(model).values():
                 torch.nn.init.normal_(
                     layer.lora_B["default"].weight, std=0.02, generator=torch.Generator().manual_seed(1)
                 )
@@ -148,14 +148,14 @@ def test_layers_computed_again_and_chunks_of_rows_change_no_gradient_of_the_fact
 
 
 @needs_peft
-def test_a_trunk_without_linear_layers_is_refused() -> None:
+def test_a_trunk_without_linear_layers_raises() -> None:
     policy = tiny_learner().policy
     policy.base_model_prefix = "nowhere"
     with pytest.raises(BadSetting, match=r"learner\.lora_rank: expected linear layers in LlamaForCausalLM, found none"):
-        lora.adapt(policy, LearnerSettings(lora_rank=2))
+        lora.inject(policy, LearnerSettings(lora_rank=2))
 
 
-def test_lora_without_the_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lora_without_the_package_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(BadSetting, match=r"learner\.lora_rank: expected the package peft, got: .* the extra `lora`"):
         tiny_learner(**LORA)

@@ -1,4 +1,4 @@
-"""Packed texts give the numbers and gradients of padded ones, and none of them sees another."""
+"""Packed sequences give the numbers and gradients of padded ones and do not attend to each other."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from mathppo.errors import BadSetting
 from mathppo.learner import forward
 from mathppo.learner.backend import attention, models
 from mathppo.learner.backend.attention import packed_attention
-from mathppo.learner.backend.forward_options import Compute, choose_compute, why_not_packed
-from mathppo.learner.backend.micro_batches import Passes
-from mathppo.learner.backend.sharding import Ranks
+from mathppo.learner.backend.forward_options import ForwardOptions, choose_forward_options, packing_problem
+from mathppo.learner.backend.micro_batches import MicroBatches
+from mathppo.learner.backend.sharding import DistContext
 from mathppo.learner.learner import Learner
 from mathppo.learner.load_learner import start_critic
 
 pytestmark = pytest.mark.gpu
 
-PACKED = Compute(packs=True)
+PACKED = ForwardOptions(packed=True)
 TAKES_POSITIONS = [name for name in tiny_lms.BUILDERS if name != "bloom"]
 
 
@@ -63,7 +63,7 @@ def assert_same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor])
         torch.testing.assert_close(gradient, second[name], atol=2e-6, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_the_drawn_example() -> None:
+def test_example_of_the_batch_module() -> None:
     batch = collate(
         [
             scored_rollout(prompt_ids=[3, 4], completion_ids=[5, 6, 7], problem_id="q"),
@@ -79,20 +79,20 @@ def test_the_drawn_example() -> None:
 
 
 @pytest.mark.parametrize("name", TAKES_POSITIONS)
-def test_packed_logprobs_and_values_are_those_of_padded_texts(name: str) -> None:
+def test_packed_logprobs_and_values_equal_padded_ones(name: str) -> None:
     policy, batch = tiny_lms.build(name), wider(batch_of(), 3, 2)
-    assert why_not_packed(policy, PACKED) == ""
+    assert packing_problem(policy, PACKED) == ""
     expected = forward.completion_logprobs(policy, batch, temperature=0.7)
-    for compute in (PACKED, Compute(packs=True, head_chunk_tokens=3)):
-        found = forward.completion_logprobs(policy, batch, temperature=0.7, compute=compute)
+    for options in (PACKED, ForwardOptions(packed=True, head_chunk_tokens=3)):
+        found = forward.completion_logprobs(policy, batch, temperature=0.7, options=options)
         for first, second in zip(expected, found, strict=True):
             torch.testing.assert_close(
                 first[batch.completion_mask], second[batch.completion_mask], atol=1e-5, rtol=1e-5
             )
     critic = models.build_critic(policy)
-    torch.nn.init.normal_(models.head_of(critic).weight, generator=torch.Generator().manual_seed(1))
+    torch.nn.init.normal_(models.value_head(critic).weight, generator=torch.Generator().manual_seed(1))
     values, final = forward.completion_values(critic, batch)
-    packed_values, packed_final = forward.completion_values(critic, batch, compute=PACKED)
+    packed_values, packed_final = forward.completion_values(critic, batch, options=PACKED)
     mask = batch.completion_mask
     torch.testing.assert_close(values[mask], packed_values[mask], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(final, packed_final, atol=1e-5, rtol=1e-5)
@@ -115,7 +115,7 @@ def test_packing_changes_no_gradient(settings: dict[str, Any], tokens: int) -> N
     batch = batch_of()
     padded = gradients(tiny_learner(packing="padded", **settings), batch)
     learner = tiny_learner(packing="packed", micro_batch_tokens=tokens, **settings)
-    assert learner.compute.packs
+    assert learner.options.packed
     assert_same(padded, gradients(learner, batch))
 
 
@@ -126,36 +126,36 @@ def test_row_order_and_widths_change_no_packed_gradient() -> None:
     assert_same(expected, gradients(tiny_learner(packing="packed", micro_batch_tokens=31), mixed))
 
 
-def test_packed_updates_are_those_of_padded_ones() -> None:
+def test_packed_updates_equal_padded_ones() -> None:
     rows = []
     for packing in ("padded", "packed"):
         learner = tiny_learner(packing=packing, micro_batch_tokens=24, critic_extra_epochs=1)
-        rows.append(learner.update(learner.experience(batch_of(8), skip_old=True), progress=0.0, seed=0))
+        rows.append(learner.update(learner.experience(batch_of(8), for_update=True), progress=0.0, seed=0))
     assert rows[0].keys() == rows[1].keys()
     assert all(rows[0][name] == pytest.approx(rows[1][name], abs=2e-4) for name in rows[0])
 
 
 @pytest.mark.parametrize("name", TAKES_POSITIONS)
-def test_no_token_sees_another_text(name: str) -> None:
+def test_no_token_attends_to_another_sequence(name: str) -> None:
     policy, batch = tiny_lms.build(name), batch_of()
     other = dataclasses.replace(batch, ids=batch.ids.clone())
     other.ids[3] = (other.ids[3] + 1) % 13
     before, after = (
-        forward.completion_logprobs(policy, rows, temperature=1.0, compute=PACKED)[0] for rows in (batch, other)
+        forward.completion_logprobs(policy, rows, temperature=1.0, options=PACKED)[0] for rows in (batch, other)
     )
     changed = (before != after).any(1)
     assert changed.tolist() == [row == 3 for row in range(batch.num_rows)]
 
     embedded: list[torch.Tensor] = []
     policy.get_input_embeddings().register_forward_hook(lambda *args: embedded.append(args[2]))
-    found, _ = forward.completion_logprobs(policy, batch, temperature=1.0, compute=PACKED)
+    found, _ = forward.completion_logprobs(policy, batch, temperature=1.0, options=PACKED)
     (pull,) = torch.autograd.grad(found[3].sum(), embedded[0])
     felt, ends = pull[0].abs().sum(1), batch.packed().ends.tolist()
     assert felt[: ends[3]].max() == felt[ends[4] :].max() == 0.0
     assert felt[ends[3] : ends[4] - 1].min() > 0.0
 
 
-def test_layers_computed_again_in_backward_attend_as_in_forward() -> None:
+def test_recomputed_layers_use_packed_attention_too() -> None:
     learner = tiny_learner(packing="packed", activation_checkpointing=True)
     layer = learner.policy.base_model.layers[0].self_attn  # type: ignore[union-attr,index]
     ways: list[str] = []
@@ -165,26 +165,26 @@ def test_layers_computed_again_in_backward_attend_as_in_forward() -> None:
     assert learner.policy.config._attn_implementation == "sdpa"
 
 
-def test_a_way_of_attention_that_would_mix_texts_stops() -> None:
+def test_another_attention_function_raises_on_packed_sequences() -> None:
     policy, batch = tiny_lms.build("llama"), batch_of()
-    plain = Compute(packs=True)
-    with models.attending_packed(policy), pytest.MonkeyPatch.context() as patch:
+    plain = ForwardOptions(packed=True)
+    with models.attend_packed(policy), pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "mathppo.learner.backend.forward_options.attending_packed", lambda model: pytest.MonkeyPatch.context()
+            "mathppo.learner.backend.forward_options.attend_packed", lambda model: pytest.MonkeyPatch.context()
         )
         policy.config._attn_implementation = "sdpa"
         with pytest.raises(RuntimeError, match="dtype"):
-            forward.completion_logprobs(policy, batch, temperature=1.0, compute=plain)
+            forward.completion_logprobs(policy, batch, temperature=1.0, options=plain)
 
 
-def test_a_model_that_does_not_keep_texts_apart_is_found_out() -> None:
+def test_a_model_that_does_not_support_packing_is_detected() -> None:
     policy = tiny_lms.build("bloom")
-    assert why_not_packed(policy, PACKED)
+    assert packing_problem(policy, PACKED)
     with pytest.raises(BadSetting, match=r'learner\.packing: expected "auto" or "padded" with BloomForCausalLM'):
-        choose_compute(policy, LearnerSettings(packing="packed"))
+        choose_forward_options(policy, LearnerSettings(packing="packed"))
 
 
-def test_a_model_that_lets_packed_texts_see_each_other_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_attends_across_packed_sequences_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_lms.build("llama")
 
     def blind(module: object, *states: torch.Tensor, cu_seq_lens_q: torch.Tensor, **more: object) -> object:
@@ -192,24 +192,24 @@ def test_a_model_that_lets_packed_texts_see_each_other_is_found_out(monkeypatch:
         return packed_attention(module, *states, cu_seq_lens_q=ends, **more)  # type: ignore[arg-type]
 
     monkeypatch.setitem(models.AttentionInterface._global_mapping, models.PACKED, blind)
-    assert "its states differ by" in why_not_packed(policy, PACKED)
+    assert "hidden states differ by" in packing_problem(policy, PACKED)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU chooses by dtype")
-def test_auto_packs_on_a_cpu_by_token_budget_and_where_all_models_can() -> None:
+def test_auto_packs_on_a_cpu_with_a_token_budget_if_all_models_support_it() -> None:
     llama, bloom = tiny_lms.build("llama"), tiny_lms.build("bloom")
-    assert not choose_compute(llama, LearnerSettings()).packs
+    assert not choose_forward_options(llama, LearnerSettings()).packed
     budget = LearnerSettings(micro_batch_tokens=64)
-    assert choose_compute(llama, budget).packs
-    assert not choose_compute(bloom, budget).packs
-    assert not choose_compute(llama, budget, others=[bloom]).packs
-    assert not choose_compute(llama, LearnerSettings(micro_batch_tokens=64, packing="padded")).packs
+    assert choose_forward_options(llama, budget).packed
+    assert not choose_forward_options(bloom, budget).packed
+    assert not choose_forward_options(llama, budget, others=[bloom]).packed
+    assert not choose_forward_options(llama, LearnerSettings(micro_batch_tokens=64, packing="padded")).packed
     with pytest.raises(BadSetting, match="with BloomForCausalLM"):
-        choose_compute(llama, LearnerSettings(packing="packed"), others=[bloom])
+        choose_forward_options(llama, LearnerSettings(packing="packed"), others=[bloom])
 
 
 def kernel(*states: torch.Tensor, scale: float, window_size: tuple[int, int]) -> torch.Tensor:
-    """What torch says of `varlen_attn`: `[N, H, D]` each, tokens to the left and right that one sees, -1 = all."""
+    """Reference of `varlen_attn`: states `[N, H, D]`, window of tokens to the left and right, -1 = all."""
     query, key, value, ends = states[:4]
     assert window_size[1] == 0
     mixed = torch.empty_like(query)
@@ -224,12 +224,12 @@ def kernel(*states: torch.Tensor, scale: float, window_size: tuple[int, int]) ->
 @pytest.mark.parametrize("by_kernel", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 3, 9])
 @pytest.mark.parametrize("heads", [1, 2, 4])
-def test_attention_is_that_of_each_text_alone(
+def test_packed_attention_equals_attention_of_each_sequence(
     heads: int, window: int | None, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_kernel:
         monkeypatch.setattr(attention, "varlen_attn", kernel)
-        monkeypatch.setattr(attention, "_by_length", attention._by_kernel)
+        monkeypatch.setattr(attention, "_attention_by_length", attention._attention_by_kernel)
     generator, lengths = torch.Generator().manual_seed(0), [3, 3, 1, 7, 3]
     query = torch.randn(1, 4, sum(lengths), 8, generator=generator)
     key, value = (torch.randn(1, heads, sum(lengths), 8, generator=generator) for _ in range(2))
@@ -247,7 +247,7 @@ def test_attention_is_that_of_each_text_alone(
             torch.testing.assert_close(mixed[0, token, head], scores @ value[0, shared, seen])
 
 
-def test_scores_that_are_capped_are_refused() -> None:
+def test_capped_scores_raise() -> None:
     x = torch.zeros(1, 1, 2, 4)
     with pytest.raises(BadSetting, match=r"learner\.packing: expected attention without softcap, got Identity"):
         packed_attention(
@@ -260,7 +260,9 @@ def test_scores_that_are_capped_are_refused() -> None:
     budget=st.integers(1, 60),
     size=st.integers(1, 3),
 )
-def test_packed_passes_are_even_and_within_the_budget(lengths: list[tuple[int, int]], budget: int, size: int) -> None:
+def test_packed_micro_batches_are_balanced_and_within_the_budget(
+    lengths: list[tuple[int, int]], budget: int, size: int
+) -> None:
     batch = collate(
         [
             scored_rollout(prompt_ids=[1] * prompt, completion_ids=[6] * completion, problem_id=str(index))
@@ -268,7 +270,7 @@ def test_packed_passes_are_even_and_within_the_budget(lengths: list[tuple[int, i
         ],
         pad_id=0,
     )
-    split = Passes(1, budget, packs=True, ranks=Ranks(0, size)).split(batch)
+    split = MicroBatches(1, budget, packed=True, dist=DistContext(0, size)).split(batch)
     assert sorted(torch.cat(split).tolist()) == list(range(len(lengths)))
     tokens = [sum(sum(lengths[row]) for row in rows.tolist()) for rows in split]
     longest = max(sum(pair) for pair in lengths)
@@ -282,13 +284,13 @@ needs_gpu: Callable[..., object] = pytest.mark.skipif(not torch.cuda.is_availabl
 
 @needs_gpu
 @pytest.mark.parametrize("name", ["llama", "qwen2", "mistral"])
-def test_the_kernel_for_any_lengths_gives_the_gradients_of_padded_texts(name: str) -> None:
+def test_the_variable_length_kernel_gives_the_gradients_of_padded_sequences(name: str) -> None:
     policy, batch = tiny_lms.build(name), batch_of()
     found = []
     for packing in ("padded", "auto"):
         settings = LearnerSettings(packing=packing, compute_dtype="bfloat16", minibatches=1, stale_anchor="old")  # type: ignore[arg-type]
         learner = Learner(policy, start_critic(policy, settings), None, settings, temperature=1.0)
-        assert learner.compute.packs == (packing == "auto")
+        assert learner.options.packed == (packing == "auto")
         found.append(torch.cat([gradient.flatten().cpu() for gradient in gradients(learner, batch).values()]))
         learner.optimizers.zero_grad()
     assert torch.cosine_similarity(*found, dim=0) > 0.97
