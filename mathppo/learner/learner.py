@@ -179,9 +179,8 @@ class Learner:
         self.step += 1
         self.kl_coef = objective.next_kl_coef(self.kl_coef, row.get("ref_kl"), settings, num_rollouts=num_rows)
         taken = [part for part in parts if part is not None]
-        return row | diagnostics.update_metrics(
-            taken, num_skipped=num_skipped, stopped_early=stopped_early, lr=self.optimizers.lr
-        )
+        lr = self.optimizers.lr
+        return {**row, **diagnostics.update_metrics(taken, num_skipped=num_skipped, stopped_early=stopped_early, lr=lr)}
 
     def _step_on(self, minibatch: Experience, *, is_first: bool) -> tuple[losses.Stats | None, OldParts]:
         """Take one optimizer step; statistics are None if no token is trained on or a gradient is not finite."""

@@ -155,8 +155,10 @@ def _gae_unmasked(
     rows = flat.div(max(1, width), rounding_mode="floor")
     if bool((rows.diff() == 0).any()):  # a row with several runs of True steps: close the gaps and scatter back
         closed = torch.arange(width, device=mask.device) < mask.sum(1, keepdim=True)
-        runs = (torch.zeros_like(x).masked_scatter_(closed, x.masked_select(mask)) for x in (rewards, values))
-        advantages = _gae_unmasked(*runs, closed, bootstrap, lams, gamma=gamma)
+        rewards, values = (
+            torch.zeros_like(x).masked_scatter_(closed, x.masked_select(mask)) for x in (rewards, values)
+        )
+        advantages = _gae_unmasked(rewards, values, closed, bootstrap, lams, gamma=gamma)
         return torch.zeros_like(values).masked_scatter_(mask, advantages.masked_select(closed))
     values = keep(values, mask)
     rewards[:, :-1].addcmul_(values[:, 1:], (gamma * (1.0 - lams)).to(values.dtype)[:, None])
