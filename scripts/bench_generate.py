@@ -33,7 +33,7 @@ from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.learner.backend import models
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.seeds import derive_seed
@@ -213,13 +213,13 @@ def ways_of(
             "hf": lambda: by_engine(embedded, requests, sampling),
         }
         return ways, "model.generate, ids only", None
-    place = Place(
+    vllm_options = VLLMOptions(
         dtype=options.dtype,
         max_batch_size=options.requests,
         kv_cache_bytes=options.kv_cache_bytes,
         context_tokens=options.context_tokens,
     )
-    engine = stack.enter_context(VLLMGenerator(folder, tokenizer, place=place))
+    engine = stack.enter_context(VLLMGenerator(folder, tokenizer, options=vllm_options))
     if options.what == "vllm":
         ways = {
             "LLM.generate": lambda: by_llm(engine.llm, requests, sampling),

@@ -109,12 +109,12 @@ def test_buffers_grow_and_shift_under_many_refills() -> None:
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_looking_seldom_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an accelerator the loop looks at the device only every few steps; rows run on past their stop token."""
+def test_fewer_device_syncs_change_no_rollout(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an accelerator the batcher reads sampled tokens every few steps; rows continue past their stop token."""
     model, requests = build(name), mixed_requests(20)
     sampling = Sampling(max_new_tokens=13, stop_token_ids=(1, 2))
     every_step = sample(model, requests, sampling)
-    monkeypatch.setattr("mathppo.generator.hf.batcher._STEPS_PER_LOOK_CPU", 4)
+    monkeypatch.setattr("mathppo.generator.hf.batcher._STEPS_PER_SYNC_CPU", 4)
     assert_same(sample(model, requests, sampling), every_step)
     assert_same(sample(model, requests, sampling, max_batch_size=5), every_step)
 

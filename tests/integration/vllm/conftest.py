@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = vllm_memory.why_not()
+    reason = vllm_memory.unavailable_reason()
     if reason and os.environ.get("REQUIRE_VLLM"):
         raise pytest.UsageError(f"vllm: {reason}")
     for item in items:

@@ -15,7 +15,7 @@ from mathppo.cli import main
 from mathppo.errors import BadCheckpoint, BadInput, MathPPOError
 from mathppo.generator.base import Sampling
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.importers.import_gguf import import_gguf
 
 CHAT = [{"role": "user", "content": "solve x"}]
@@ -65,8 +65,8 @@ def test_vllm_samples_from_the_folder_and_takes_new_weights(file: Path, tmp_path
     folder = import_gguf(str(file), tmp_path / "out")
     policy = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     sampling = Sampling(max_new_tokens=12, stop_token_ids=(2,), temperature=0.8)
-    place = Place(kv_cache_bytes=32 << 20, max_batch_size=16)
-    with VLLMGenerator(folder, AutoTokenizer.from_pretrained(folder), place=place) as engine:
+    options = VLLMOptions(kv_cache_bytes=32 << 20, max_batch_size=16)
+    with VLLMGenerator(folder, AutoTokenizer.from_pretrained(folder), options=options) as engine:
         assert largest_gap(list(engine.generate(requests(8), sampling)), policy, 0.8) < 1e-4
         other = gguf_files.policy()
         engine.refresh(1, other.state_dict())

@@ -14,19 +14,19 @@ from mathppo.generator.base import Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.stops import StopStrings
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.prompts import PreTrainedTokenizerBase
 
 TOLERANCE = 1e-4
 """Nats between vLLM in float32 and a transformers forward in float32; measured: 2e-6."""
 
-PLACE = Place(kv_cache_bytes=64 << 20, max_batch_size=64)
+OPTIONS = VLLMOptions(kv_cache_bytes=64 << 20, max_batch_size=64)
 
 
 @pytest.fixture(scope="module")
 def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGenerator]:
     state = torch.random.get_rng_state()
-    with VLLMGenerator(folder, tokenizer, policy_step=4, place=PLACE) as opened:
+    with VLLMGenerator(folder, tokenizer, policy_step=4, options=OPTIONS) as opened:
         assert torch.equal(state, torch.random.get_rng_state()), "starting vLLM moved the global generator"
         yield opened
 
@@ -81,7 +81,7 @@ def test_stop_strings_end_a_completion_as_in_the_embedded_engine(
     free, bound = (msgspec.structs.replace(sampling, temperature=0.7) for sampling in (free, bound))
     whole = by_problem(engine.generate(asked, free))
     for name, rollout in by_problem(engine.generate(asked, bound)).items():
-        cut = StopStrings(tokenizer, bound.stop).end(whole[name].completion_ids)
+        cut = StopStrings(tokenizer, bound.stop).find_end(whole[name].completion_ids)
         assert rollout.completion_ids == whole[name].completion_ids[:cut]
         assert rollout.terminated == (cut is not None or whole[name].terminated)
 
@@ -142,7 +142,7 @@ def test_after_ten_refreshes_it_answers_as_a_fresh_engine(
     refreshed = by_problem(engine.generate(asked, SAMPLING))
     engine._discard()  # one engine a process
     try:
-        with VLLMGenerator(save(last, tokenizer, tmp_path), tokenizer, policy_step=10, place=PLACE) as fresh:
+        with VLLMGenerator(save(last, tokenizer, tmp_path), tokenizer, policy_step=10, options=OPTIONS) as fresh:
             expected = by_problem(fresh.generate(asked, SAMPLING))
     finally:
         engine._started()
@@ -202,4 +202,4 @@ def test_folders_and_memory_that_cannot_work_are_refused(
     with pytest.raises(BadCheckpoint, match="expected a whole safetensors file"):
         VLLMGenerator(tmp_path, tokenizer)
     with pytest.raises(BadSetting, match=r"generator\.kv_cache_bytes: expected at least"):
-        VLLMGenerator(folder, tokenizer, place=Place(kv_cache_bytes=1000))
+        VLLMGenerator(folder, tokenizer, options=VLLMOptions(kv_cache_bytes=1000))

@@ -12,7 +12,7 @@ from vllm_samples import SAMPLING, build, by_problem, largest_gap, requests
 from mathppo.errors import StageFailed
 from mathppo.generator.base import Sampling
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.prompts import PreTrainedTokenizerBase
 
 LONG = Sampling(max_new_tokens=200, stop_token_ids=(2,), temperature=0.7)
@@ -20,8 +20,8 @@ LONG = Sampling(max_new_tokens=200, stop_token_ids=(2,), temperature=0.7)
 
 @pytest.fixture(scope="module")
 def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGenerator]:
-    place = Place(own_process=True, kv_cache_bytes=64 << 20, max_batch_size=8, max_restarts=1)
-    with VLLMGenerator(folder, tokenizer, place=place) as opened:
+    options = VLLMOptions(own_process=True, kv_cache_bytes=64 << 20, max_batch_size=8, max_restarts=1)
+    with VLLMGenerator(folder, tokenizer, options=options) as opened:
         yield opened
         segments = held_by(opened)
         assert segments
@@ -31,8 +31,8 @@ def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGen
 
 def held_by(engine: VLLMGenerator) -> list[Path]:
     """Give vLLM's shared memory, which nobody removes where its owner was killed."""
-    assert engine._claim is not None
-    folder = engine._claim.folder
+    assert engine._shm is not None
+    folder = engine._shm.folder
     return [folder.parent / name for name in (folder / "segments").read_text().split()]
 
 

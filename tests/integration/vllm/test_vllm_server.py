@@ -106,7 +106,7 @@ def test_stop_strings_end_a_completion_and_its_tokens_stay(
     strings = (first.completion[7:10], second.completion[9:12])
     ended = by_problem(engine.generate(requests(24), msgspec.structs.replace(free, stop=strings)))
     for name, rollout in ended.items():
-        cut = StopStrings(tokenizer, strings).end(whole[name].completion_ids)
+        cut = StopStrings(tokenizer, strings).find_end(whole[name].completion_ids)
         assert rollout.completion_ids == whole[name].completion_ids[:cut]
         assert rollout.terminated == (cut is not None or whole[name].terminated)
     assert len(ended[first.problem_id].completion_ids) < len(first.completion_ids)
@@ -127,5 +127,5 @@ def test_a_server_whose_engine_is_killed_is_named_with_the_remedy(
 
     with pytest.raises(StageFailed, match=r"in 3 tries, got .*start the server again and run the same command"):
         sample()
-    with pytest.raises(StageFailed, match="expected a vLLM server that takes weights, got"):
+    with pytest.raises(StageFailed, match="expected a vLLM server that accepts weights, got"):
         engine.refresh(2, policy.state_dict())

@@ -18,13 +18,20 @@ from vllm_samples import build
 from mathppo.errors import BadInput
 from mathppo.generator.vllm import vllm_memory, weight_update
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
-from mathppo.generator.vllm.weight_update import ByFile, ByIPC, ByNCCL, ByReload, InProcessClient, choose_handover
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
+from mathppo.generator.vllm.weight_update import (
+    FileTransfer,
+    InProcessClient,
+    IPCTransfer,
+    NCCLTransfer,
+    ReloadTransfer,
+    choose_transfer,
+)
 
 
 def of_vllm(module: str) -> Any:
     """Give one of vLLM's modules; None where the tests are skipped."""
-    return None if vllm_memory.why_not() else importlib.import_module(f"vllm{module}")
+    return None if vllm_memory.unavailable_reason() else importlib.import_module(f"vllm{module}")
 
 
 ipc_engine = of_vllm(".distributed.weight_transfer.ipc_engine")
@@ -53,12 +60,17 @@ class Recorded:
 
 
 def test_the_way_follows_the_place() -> None:
-    cases = {(False, False): ByReload, (False, True): ByReload, (True, False): ByFile, (True, True): ByIPC}
+    cases = {
+        (False, False): ReloadTransfer,
+        (False, True): ReloadTransfer,
+        (True, False): FileTransfer,
+        (True, True): IPCTransfer,
+    }
     for (own_process, on_gpu), expected in cases.items():
-        way = choose_handover(own_process=own_process, on_gpu=on_gpu, dtype=torch.bfloat16)
+        way = choose_transfer(own_process=own_process, on_gpu=on_gpu, dtype=torch.bfloat16)
         assert isinstance(way, expected)
         way.close()
-    options = ByIPC(torch.bfloat16).options()
+    options = IPCTransfer(torch.bfloat16).engine_arguments()
     assert options["weight_transfer_config"].backend == "ipc"
     assert "weight_transfer_config" in _engine_arguments()
 
@@ -87,7 +99,7 @@ def test_vllm_has_the_calls_that_we_make() -> None:
 def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     client, sent, joined = Recorded(), [], []
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda settings: joined.append(settings) or Recorded())
-    monkeypatch.setattr(weight_update, "own_address", lambda url: ("10.0.0.7", 4567))
+    monkeypatch.setattr(weight_update, "local_address", lambda url: ("10.0.0.7", 4567))
     monkeypatch.setattr(weight_update, "server_client", lambda url: client)
 
     def broadcast(self: Any, source: Any, meta: Any) -> None:
@@ -96,7 +108,7 @@ def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: p
         )  # vLLM's own check of each tensor against what was announced
 
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    way = ByNCCL("http://10.0.0.1:8000", 4, torch.bfloat16)
+    way = NCCLTransfer("http://10.0.0.1:8000", 4, torch.bfloat16)
     way.send(WEIGHTS, 1)
     way.send(WEIGHTS, 2)
     once = ["start_weight_update", "update_weights", "finish_weight_update"]
@@ -157,15 +169,15 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_handles_travel_pickled_chunk_by_chunk_and_each_start_needs_no_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    way, llm = ByIPC(torch.bfloat16), Recorded()
-    way.give(llm)
+    way, llm = IPCTransfer(torch.bfloat16), Recorded()
+    way.apply(llm)
     assert llm.calls == []  # nothing taken yet: the folder's weights stay
-    way.take(WEIGHTS, 1)
-    way.give(llm)
+    way.stage(WEIGHTS, 1)
+    way.apply(llm)
     chunks = ["update_weights"] * len(WEIGHTS)
     assert llm.names == ["init_weight_transfer_engine", "start_weight_update", *chunks, "finish_weight_update"]
     again = Recorded()
-    way.give(again)
+    way.apply(again)
     assert again.names == llm.names
 
     worker = object.__new__(ipc_engine.IPCWeightTransferEngine)
@@ -192,8 +204,8 @@ def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
     engine = object.__new__(VLLMGenerator)
     llm = Recorded()
     engine._llm, engine._on_gpu, engine._asleep, engine._policy_step = llm, True, False, 3
-    engine._place, engine._handover = Place(sleep=2), ByReload()
-    engine._handover.take(WEIGHTS, 3)
+    engine._options, engine._transfer = VLLMOptions(sleep=2), ReloadTransfer()
+    engine._transfer.stage(WEIGHTS, 3)
     engine.sleep()
     engine.sleep()
     assert llm.calls == [("sleep", {"level": 2})]
@@ -206,7 +218,7 @@ def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
         ("wake_up", {"tags": ["kv_cache"]}),
     ]
     assert llm.names[4:] == ["reset_prefix_cache", "update_weight_version"]
-    engine._place = Place(sleep=1)
+    engine._options = VLLMOptions(sleep=1)
     engine.sleep()
     assert engine._started() is llm
     assert llm.names[6:] == ["sleep", "wake_up"]
@@ -214,8 +226,8 @@ def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
 
 
 def test_the_worker_reads_files_by_the_name_that_it_is_told() -> None:
-    way = ByFile(torch.float32)
-    module, _, name = way.options()["worker_extension_cls"].rpartition(".")
+    way = FileTransfer(torch.float32)
+    module, _, name = way.engine_arguments()["worker_extension_cls"].rpartition(".")
     assert getattr(importlib.import_module(module), name) is weight_update.WeightReader
     assert isinstance(way._file.folder, Path)
     way.close()

@@ -49,16 +49,16 @@ def test_the_end_is_the_first_token_after_which_the_text_holds_a_string(text: st
     prefixes = [BYTES.decode(ids[:end]) for end in range(len(ids) + 1)]
     expected = next((end for end, prefix in enumerate(prefixes) if any(s in prefix for s in strings)), None)
     stops = StopStrings(BYTES, strings)
-    assert stops.end(ids) == expected
-    one_by_one = (stops.end(ids[:end], end - 1) for end in range(1, len(ids) + 1))
+    assert stops.find_end(ids) == expected
+    one_by_one = (stops.find_end(ids[:end], end - 1) for end in range(1, len(ids) + 1))
     assert next((end for end in one_by_one if end is not None), None) == expected
 
 
 def test_special_tokens_are_spelt_out_and_no_strings_end_nothing() -> None:
     end = BYTES.vocab["<end>"]
-    assert StopStrings(BYTES, ["<end>"]).end([1, end, 2]) == 2
+    assert StopStrings(BYTES, ["<end>"]).find_end([1, end, 2]) == 2
     assert not StopStrings(BYTES, [])
-    assert StopStrings(BYTES, []).end([1, end, 2]) is None
+    assert StopStrings(BYTES, []).find_end([1, end, 2]) is None
 
 
 def requests(count: int) -> list[Request]:
@@ -75,7 +75,7 @@ def test_the_embedded_engine_ends_where_the_string_is_complete_and_samples_as_wi
     assert {rollout.finish_reason for rollout in ended} == set(FinishReason)
     for rollout in ended:
         longer = whole[rollout.problem_id]
-        cut = StopStrings(Words(), bound.stop).end(longer.completion_ids)
+        cut = StopStrings(Words(), bound.stop).find_end(longer.completion_ids)
         assert rollout.completion_ids == longer.completion_ids[:cut]
         assert rollout.behaviour_logprobs == pytest.approx(longer.behaviour_logprobs[:cut], abs=1e-5)
         assert rollout.completion == " ".join(map(str, rollout.completion_ids))
@@ -104,7 +104,8 @@ def test_a_server_is_asked_to_stop_and_its_tokens_are_kept_to_the_string() -> No
         assert rollout.terminated
         fake.change = lambda choice: choice | {"finish_reason": "stop", "token_ids": [0, 1, 0, 1, 0, 3]}
         with pytest.raises(
-            BadInput, match=r"expected .* to give the tokens of the stop string .* any of generator.stop"
+            BadInput,
+            match=r"expected .* to return the tokens of the stop string, got ids without any of generator.stop",
         ):
             list(engine.generate([request], sampling))
         engine.close()

@@ -129,7 +129,7 @@ def test_the_model_can_be_trained_afterwards(model: Any) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (request("e", prompt=()), r"problem 'e' sample 0: expected at least one prompt id, got none; give"),
+        (request("e", prompt=()), r"problem 'e' sample 0: expected at least one prompt id, got none; add"),
         (
             request("v", prompt=(3, VOCAB_SIZE)),
             r"problem 'v' sample 0: expected prompt ids in 0\.\.22, got 23; tokenize",

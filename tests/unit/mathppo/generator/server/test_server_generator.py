@@ -90,7 +90,7 @@ def test_a_server_in_trouble_is_asked_again_and_not_for_ever(fake: Fake, engine:
 
 def test_a_refused_request_is_not_sent_again(fake: Fake, engine: Opener) -> None:
     fake.status = 400
-    with pytest.raises(BadInput, match="refused it: /v1/completions answered 400: no such thing"):
+    with pytest.raises(BadInput, match="rejected it: /v1/completions answered 400: no such thing"):
         list(engine().generate([request()], SAMPLING))
     assert len(fake.asked) == 1
 
@@ -152,7 +152,7 @@ def test_a_server_that_does_not_answer_is_given_up(fake: Fake, engine: Opener, m
 
 def test_any_other_end_of_a_completion_is_an_error(fake: Fake, engine: Opener) -> None:
     fake.change = lambda choice: choice | {"finish_reason": "abort"}
-    with pytest.raises(StageFailed, match="by stop or length, got 'abort'"):
+    with pytest.raises(StageFailed, match=r"finish reason 'stop' or 'length' from .*, got 'abort'"):
         list(engine().generate([request()], SAMPLING))
 
 
@@ -191,7 +191,7 @@ def test_new_weights_are_written_announced_and_removed(fake: Fake, engine: Opene
         with pytest.raises(BadCheckpoint, match=r"no lm_head\.weight"):
             opened.refresh(6, dict(policy.named_parameters()))
         fake.failures = 1
-        with pytest.raises(StageFailed, match=r"expected a vLLM server that takes weights.*--worker-extension-cls"):
+        with pytest.raises(StageFailed, match=r"expected a vLLM server that accepts weights.*--worker-extension-cls"):
             opened.refresh(6, policy.state_dict())
     assert list(shared.iterdir()) == []
 
