@@ -1,4 +1,4 @@
-"""vLLM in a process of its own, killed: nothing is lost, and what comes after is what would have come."""
+"""vLLM in a separate process that is killed: no completion is lost or changed."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGen
 
 
 def held_by(engine: VLLMGenerator) -> list[Path]:
-    """Give vLLM's shared memory, which nobody removes where its owner was killed."""
+    """Return the shared memory segments of vLLM, which a killed process leaves behind."""
     assert engine._shm is not None
     folder = engine._shm.folder
     return [folder.parent / name for name in (folder / "segments").read_text().split()]
@@ -40,9 +40,7 @@ def kill(engine: VLLMGenerator) -> None:
     os.kill(engine.llm.llm_engine.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
 
 
-def test_a_killed_engine_is_started_again_with_the_newest_weights(
-    engine: VLLMGenerator, policy: PreTrainedModel
-) -> None:
+def test_a_killed_engine_is_restarted_with_the_newest_weights(engine: VLLMGenerator, policy: PreTrainedModel) -> None:
     other = build(5)
     engine.refresh(1, other.state_dict())
     undisturbed = by_problem(engine.generate(requests(32), LONG))
@@ -63,7 +61,7 @@ def test_a_killed_engine_is_started_again_with_the_newest_weights(
 
 
 @pytest.mark.slow
-def test_an_engine_that_dies_again_and_again_stops_the_stage(engine: VLLMGenerator) -> None:
+def test_an_engine_that_keeps_dying_fails_the_stage(engine: VLLMGenerator) -> None:
     def kill_at_each() -> None:
         for rollout in engine.generate(requests(32), LONG):
             assert rollout.completion_ids

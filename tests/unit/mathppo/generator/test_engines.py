@@ -1,4 +1,4 @@
-"""The engine that the settings name, and what is said where it cannot run."""
+"""Selection of an engine by the settings, and errors if it cannot run."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_the_embedded_engine_samples_from_a_module_or_a_folder(folder: Path) -> 
     assert (shared.policy_step, loaded.policy_step) == (2, 2)
 
 
-def test_the_embedded_engine_loads_a_folder_where_it_is_told_to(folder: Path) -> None:
+def test_the_embedded_engine_loads_a_folder_on_the_given_device(folder: Path) -> None:
     settings, elsewhere = GeneratorSettings(), torch.device("meta")
     engine = open_engine(settings, folder=folder, tokenizer=TOKENIZER, policy_step=0, device=elsewhere)
     assert isinstance(engine, HFGenerator)
@@ -43,7 +43,7 @@ def test_the_embedded_engine_loads_a_folder_where_it_is_told_to(folder: Path) ->
 
 
 @pytest.mark.parametrize("name", ["vllm-http", "openai"])
-def test_an_address_is_where_the_others_are(folder: Path, name: str) -> None:
+def test_http_engines_connect_to_their_url(folder: Path, name: str) -> None:
     with serve() as fake:
         settings = msgspec.convert({"engine": name, "url": fake.url}, GeneratorSettings)
         engine = open_engine(settings, folder=folder, tokenizer=TOKENIZER, policy_step=1)
@@ -52,12 +52,12 @@ def test_an_address_is_where_the_others_are(folder: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(not vllm_memory.unavailable_reason(), reason="vllm is installed here")
-def test_missing_vllm_is_said_with_the_remedy(folder: Path) -> None:
+def test_the_error_for_missing_vllm_names_the_remedy(folder: Path) -> None:
     with pytest.raises(BadSetting, match=r"engine 'vllm': not installed; pip install .* or use engine 'hf'"):
         open_engine(GeneratorSettings(engine="vllm"), folder=folder, tokenizer=TOKENIZER, policy_step=0)
 
 
-def test_the_cache_on_a_cpu_holds_the_longest_completion_or_is_refused(folder: Path) -> None:
+def test_a_cpu_cache_too_small_for_the_longest_completion_is_rejected(folder: Path) -> None:
     needed = 2 * 3 * 3 * 32 * 4 * 320  # keys and values, layers, heads, head size, bytes, tokens
     assert cpu_cache_bytes(VLLMOptions(kv_cache_bytes=needed), folder, torch.float32) == needed
     assert cpu_cache_bytes(VLLMOptions(), folder, torch.float32) == 512 << 20

@@ -1,4 +1,4 @@
-"""What a killed process leaves in shared memory is taken back, and what a living one holds is not."""
+"""Shared memory of killed processes is removed; that of running processes is kept."""
 
 import fcntl
 import mmap
@@ -24,7 +24,7 @@ time.sleep(600)
 """
 
 
-def test_what_a_killed_process_left_goes_when_the_next_one_starts(tmp_path: Path) -> None:
+def test_a_new_folder_removes_what_a_killed_process_left(tmp_path: Path) -> None:
     for name in ("psm_left", "psm_of_others", "kept"):
         (tmp_path / name).write_text("x")
     (tmp_path.parent / "other").write_text("x")
@@ -32,7 +32,7 @@ def test_what_a_killed_process_left_goes_when_the_next_one_starts(tmp_path: Path
         assert child.stdout is not None
         folder = Path(child.stdout.readline().strip())
         remove_stale_folders(tmp_path)
-        assert (folder / "weights").is_file()  # it lives
+        assert (folder / "weights").is_file()  # its process is running
         child.send_signal(signal.SIGKILL)
     folder_lock = ShmFolder(tmp_path)
     assert not folder.exists()
@@ -43,12 +43,12 @@ def test_what_a_killed_process_left_goes_when_the_next_one_starts(tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} == {"psm_of_others", "kept"}
 
 
-def test_a_claim_that_is_being_made_is_not_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_being_created_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = fcntl.flock
 
     def late(descriptor: int, operation: int) -> None:
         if operation == fcntl.LOCK_EX:
-            remove_stale_folders(tmp_path)  # by another process, which comes first
+            remove_stale_folders(tmp_path)  # another process cleans up first
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
@@ -58,7 +58,7 @@ def test_a_claim_that_is_being_made_is_not_taken_back(tmp_path: Path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
-def test_segments_that_a_process_holds_are_noted_and_freed(tmp_path: Path) -> None:
+def test_segments_mapped_by_a_process_are_recorded_and_removed(tmp_path: Path) -> None:
     folder_lock = ShmFolder(tmp_path)
     for name in ("psm_one", "psm_two", "third"):
         (tmp_path / name).write_bytes(b"x" * mmap.PAGESIZE)
@@ -70,6 +70,6 @@ def test_segments_that_a_process_holds_are_noted_and_freed(tmp_path: Path) -> No
     folder_lock.remove_segments()
     assert {path.name for path in tmp_path.iterdir()} == {"psm_two", "third", folder_lock.folder.name}
     folder_lock.remove_segments()
-    folder_lock.record(1 << 30)  # nobody
+    folder_lock.record(1 << 30)  # no such process
     folder_lock.close()
     assert {path.name for path in tmp_path.iterdir()} == {"psm_two", "third"}

@@ -1,4 +1,4 @@
-"""What a vLLM server is told, and in which order, when it gets new weights or leaves the GPU's memory for a while."""
+"""Requests to a vLLM server, and their order, for weight updates and sleep."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,7 +43,7 @@ def paths(fake: Fake) -> list[str]:
     return asked
 
 
-def test_a_server_that_sleeps_wakes_by_halves_around_the_new_weights(
+def test_a_sleeping_server_wakes_in_two_steps_around_a_weight_update(
     fake: Fake, server: HTTPClient, folder: Path
 ) -> None:
     weights = ServerWeights(server, folder, sleep=2)
@@ -62,7 +62,7 @@ def test_a_server_that_sleeps_wakes_by_halves_around_the_new_weights(
 
 
 @pytest.mark.parametrize("failing", ["/collective_rpc", "/resume"])
-def test_a_server_that_fails_on_the_way_is_asked_to_go_on_and_said_so(
+def test_a_server_that_fails_during_an_update_is_resumed(
     fake: Fake, server: HTTPClient, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     post = server.post
@@ -79,7 +79,7 @@ def test_a_server_that_fails_on_the_way_is_asked_to_go_on_and_said_so(
     weights.close()
 
 
-def test_one_that_kept_its_weights_wakes_for_a_request(fake: Fake, server: HTTPClient, folder: Path) -> None:
+def test_a_server_at_sleep_level_1_wakes_for_a_request(fake: Fake, server: HTTPClient, folder: Path) -> None:
     weights = ServerWeights(server, folder, sleep=1)
     weights.wake()
     weights.sleep()
@@ -94,7 +94,7 @@ def test_one_that_kept_its_weights_wakes_for_a_request(fake: Fake, server: HTTPC
 
 
 class Broadcast:
-    """Says how it was built and what it was given."""
+    """Records its arguments and the steps that were sent."""
 
     def __init__(self, url: str, num_workers: int, dtype: torch.dtype) -> None:
         self.url, self.num_workers, self.dtype = url, num_workers, dtype
@@ -111,7 +111,7 @@ class Broadcast:
         self.steps.append(-1)
 
 
-def test_a_broadcast_meets_the_server_once_and_ends_with_it(
+def test_a_broadcast_connects_once_and_closes_with_the_engine(
     fake: Fake, server: HTTPClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Broadcast] = []
@@ -136,7 +136,7 @@ def test_a_broadcast_meets_the_server_once_and_ends_with_it(
     assert one.steps == [1, 2, -1]
 
 
-def test_the_address_of_this_machine_is_the_one_that_the_server_sees(fake: Fake) -> None:
+def test_local_address_is_the_one_that_the_server_sees(fake: Fake) -> None:
     address, port = local_address(fake.url)
     assert address == "127.0.0.1"
     assert port > 0
