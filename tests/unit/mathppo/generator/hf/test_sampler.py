@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -37,6 +37,7 @@ def _plain(logits: list[float], temperature: float, top_k: int, top_p: float) ->
 
 
 @given(LOGITS, st.floats(0.2, 4), st.integers(0, 14), st.sampled_from([0.05, 0.31, 0.77, 1.0]))
+@example([0.0, 2.0, 1e-35], 2.0, 0, 0.77)  # the first and the last are equal after scaling
 def test_filters_match_a_reference_implementation(
     logits: list[float], temperature: float, top_k: int, top_p: float
 ) -> None:
