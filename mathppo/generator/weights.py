@@ -51,6 +51,18 @@ def has_tied_head(folder: Path) -> bool:
     return bool(config.get("tie_word_embeddings", False))
 
 
+def compare_weights(weights: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Describe each tensor that is missing, unknown or of another shape than expected."""
+    differences = [f"no {name}" for name in expected if name not in weights]
+    differences += [f"unknown {name}" for name in weights if name not in expected]
+    differences += [
+        f"{name} of shape {tuple(weights[name].shape)} instead of {shape}"
+        for name, shape in expected.items()
+        if name in weights and tuple(weights[name].shape) != shape
+    ]
+    return differences
+
+
 def check_weights(
     weights: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], *, is_tied: bool, policy_step: int
 ) -> None:
@@ -68,17 +80,11 @@ def check_weights(
     wanted = dict(expected)
     if is_tied and TIED_HEAD not in wanted and any(name.endswith(EMBEDDINGS) for name in wanted):
         wanted[TIED_HEAD] = next(shape for name, shape in wanted.items() if name.endswith(EMBEDDINGS))
-    faults = [f"no {name}" for name in wanted if name not in weights]
-    faults += [f"unknown {name}" for name in weights if name not in wanted]
-    faults += [
-        f"{name} of shape {tuple(weights[name].shape)} instead of {shape}"
-        for name, shape in wanted.items()
-        if name in weights and tuple(weights[name].shape) != shape
-    ]
-    if faults:
+    differences = compare_weights(weights, wanted)
+    if differences:
         raise BadCheckpoint(
-            f"weights of step {policy_step}: expected the {len(wanted)} tensors of the engine's model, got {faults[0]} "
-            f"({len(faults)} differences); send the policy's whole state_dict(), tied head included"
+            f"weights of step {policy_step}: expected the {len(wanted)} tensors of the engine's model, got "
+            f"{differences[0]} ({len(differences)} differences); send the whole state_dict(), tied head included"
         )
 
 

@@ -78,14 +78,11 @@ class Batcher:
     @torch.inference_mode()
     def advance(self) -> list[Row]:
         """Sample until at least one row finishes and return the finished rows."""
-        training = self._causal_lm.pause_training()
-        try:
-            finished: list[Row] = []
+        finished: list[Row] = []
+        with self._causal_lm.eval_mode():
             while not finished and self.has_unfinished:
                 finished = self._prefill() if self._should_prefill() else self._step()
-            return finished
-        finally:
-            self._causal_lm.resume_training(training)
+        return finished
 
     def _should_prefill(self) -> bool:
         if not self._waiting or not self._rows:

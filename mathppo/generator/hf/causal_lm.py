@@ -1,6 +1,8 @@
 """Calls any transformers causal LM for sampling: prefill and single decoding steps."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -50,14 +52,14 @@ class CausalLM:
             arguments["position_ids"] = positions
         return self.model(input_ids=ids, attention_mask=mask, **arguments).logits[:, -1]
 
-    def pause_training(self) -> list[Any]:
-        """Set all modules to eval mode and return those that were in training mode, for `resume_training`."""
+    @contextmanager
+    def eval_mode(self) -> Iterator[None]:
+        """Set all modules to eval mode and restore the mode of each on exit."""
         training = [module for module in self._modules if module.training]
         for module in training:
             module.training = False
-        return training
-
-    @staticmethod
-    def resume_training(modules: list[Any]) -> None:
-        for module in modules:
-            module.training = True
+        try:
+            yield
+        finally:
+            for module in training:
+                module.training = True

@@ -18,6 +18,7 @@ from mathppo.generator.base import Request, Sampling, check_requests
 from mathppo.generator.hf.batcher import Batcher, Row
 from mathppo.generator.hf.causal_lm import CausalLM
 from mathppo.generator.stops import StopStrings
+from mathppo.generator.weights import compare_weights
 from mathppo.load_errors import UNLOADABLE
 from mathppo.records import FinishReason, Rollout
 
@@ -137,18 +138,12 @@ class HFGenerator:
         module = self._open().model
         own = module.state_dict()
         tied = {weight.data_ptr() for name, weight in own.items() if name in state_dict}
-        missing = [n for n, weight in own.items() if n not in state_dict and weight.data_ptr() not in tied]
-        problems = [f"no {name}" for name in missing]
-        problems += [f"unknown {name}" for name in state_dict if name not in own]
-        problems += [
-            f"{name} of shape {tuple(new.shape)} instead of {tuple(own[name].shape)}"
-            for name, new in state_dict.items()
-            if name in own and new.shape != own[name].shape
-        ]
-        if problems:
+        expected = {n: tuple(w.shape) for n, w in own.items() if n in state_dict or w.data_ptr() not in tied}
+        differences = compare_weights(state_dict, expected)
+        if differences:
             raise BadCheckpoint(
-                f"weights of step {policy_step}: expected those of this {type(module).__name__}, got {problems[0]} "
-                f"({len(problems)} differences); load a checkpoint of the same model"
+                f"weights of step {policy_step}: expected those of this {type(module).__name__}, got {differences[0]} "
+                f"({len(differences)} differences); load a checkpoint of the same model"
             )
         module.load_state_dict(dict(state_dict), strict=False)
         self.refresh(policy_step)
