@@ -47,14 +47,18 @@ class HTTPClient:
     """Sends JSON to one server and keeps its connections alive; safe to use from several threads."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url if "//" in url else f"//{url}")
-        if parts.scheme not in ("", "http", "https") or not parts.hostname:
-            raise BadSetting(f"generator.url: expected an address such as http://127.0.0.1:8000, got {url!r}")
+        wrong = BadSetting(f"generator.url: expected an address such as http://127.0.0.1:8000, got {url!r}")
+        try:
+            parts = urlsplit(url if "//" in url else f"//{url}")
+            self._host, self._port = parts.hostname, parts.port
+        except ValueError:  # a bad port or IPv6 address
+            raise wrong from None
+        if parts.scheme not in ("", "http", "https") or not self._host:
+            raise wrong
         self._connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/").removesuffix("/v1")
         scheme = parts.scheme or "http"
-        port = parts.port or (443 if scheme == "https" else 80)
+        port = self._port or (443 if scheme == "https" else 80)
         host = f"[{self._host}]" if ":" in self._host else self._host
         self.url = f"{scheme}://{host}:{port}{self._prefix}"
         self._idle: queue.SimpleQueue[http.client.HTTPConnection] = queue.SimpleQueue()

@@ -160,7 +160,9 @@ def test_a_model_that_is_not_served_is_rejected(fake: Fake, engine: Opener) -> N
         engine(model="third")
 
 
-@pytest.mark.parametrize("url", ["", "ftp://127.0.0.1", "http://"])
+@pytest.mark.parametrize(
+    "url", ["", "ftp://127.0.0.1", "http://", "http://localhost:port", "http://localhost:99999", "http://[::1"]
+)
 def test_an_invalid_address_is_rejected(url: str) -> None:
     with pytest.raises(BadSetting, match=r"generator\.url: expected an address such as"):
         ServerGenerator(Server(url=url), Words())
