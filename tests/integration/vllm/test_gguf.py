@@ -92,7 +92,7 @@ DAMAGED = {
     "cut in the metadata": (lambda raw: raw[:3000], "the file is truncated or damaged: download it again"),
     "cut in the tensors": (lambda raw: raw[:-5000], r"expected \d+ bytes of tensors, got \d+; the file is truncated"),
     "without the last byte": (lambda raw: raw[:-1], "expected .* bytes of tensors"),
-    "a future version": (lambda raw: raw[:4] + b"\x09\0\0\0" + raw[8:], "expected version 2 or 3 of GGUF, got 9"),
+    "a future version": (lambda raw: raw[:4] + b"\x09\0\0\0" + raw[8:], "expected GGUF version 2 or 3, got 9"),
     "endless tensors": (lambda raw: with_count(raw, 8), "got a count of 1152921504606846976 at byte 16"),
     "endless metadata": (lambda raw: with_count(raw, 16), "got a count of 1152921504606846976 at byte 24"),
     "no text": (lambda raw: raw.replace(b"general.name", b"general.\xff\xff\xff\xff"), "expected UTF-8 text"),
