@@ -50,7 +50,7 @@ class HTTPClient:
         wrong = BadSetting(f"generator.url: expected an address such as http://127.0.0.1:8000, got {url!r}")
         try:
             parts = urlsplit(url if "//" in url else f"//{url}")
-            self._host, self._port = parts.hostname, parts.port
+            self._host, self._port = parts.hostname or "", parts.port
         except ValueError:  # a bad port or IPv6 address
             raise wrong from None
         if parts.scheme not in ("", "http", "https") or not self._host:
