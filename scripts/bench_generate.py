@@ -1,13 +1,13 @@
-"""Tokens per second of our engines beside the bare libraries, on the same requests; and a weight refresh beside a copy.
+"""Benchmark: tokens per second of the engines compared with the bare libraries on the same requests.
 
-`hf` sets the embedded engine beside model.generate: ids only, and with the log-probabilities that the learner needs.
-`vllm` sets ours in this process beside LLM.generate, and a refresh beside a copy of the same bytes. `engines` sets hf,
-vllm and vllm-http side by side; the server is one of its own. The last two run where vLLM is:
+`hf` compares the embedded engine with model.generate, with and without the log-probabilities that the learner needs.
+`vllm` compares the engine in this process with LLM.generate, and a weight refresh with a copy of the same bytes.
+`engines` compares hf, vllm and vllm-http with a separate server. The last two need vLLM:
 
     .venv-vllm/bin/python scripts/bench_generate.py vllm --model runs/models/smollm2-135m-instruct
 
-Every round runs each way once, in turn; medians are printed, and the ratio's over rounds. Processor time is steadier on
-a busy machine; it is this process's, so that a server's is not in it.
+Every round runs each sampler once; medians over rounds are printed, also of the ratio. Processor time varies less on a
+busy machine; it covers this process only, not a server.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from mathppo.generator.base import Generator, Request, Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.learner.backend import models
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.seeds import derive_seed
@@ -42,12 +42,12 @@ SEED = 0
 PRETRAINED = Path("runs/models/smollm2-135m-instruct")
 READY_S = 300.0
 
-Way = Callable[[], int]
-"""Samples all requests once and gives the tokens that count."""
+Sampler = Callable[[], int]
+"""Samples all requests once and returns the number of completion tokens."""
 
 
 def build_requests(count: int, prompt_tokens: tuple[int, int], vocab_size: int) -> list[Request]:
-    """Give requests with random prompts of so many tokens, evenly spread between the two lengths."""
+    """Return requests with random prompts, of lengths spread evenly between the two bounds."""
     least, most = prompt_tokens
     requests = []
     for index in range(count):
@@ -105,19 +105,19 @@ def by_llm(llm: Any, requests: list[Request], sampling: Sampling) -> int:
 
 
 def by_engine(engine: Generator, requests: list[Request], sampling: Sampling) -> int:
-    """Sample all requests with one of our engines."""
+    """Sample all requests with an engine of mathppo."""
     return sum(len(rollout.completion_ids) for rollout in engine.generate(requests, sampling))
 
 
-def measure(ways: dict[str, Way], rounds: int, baseline: str) -> None:
-    """Run every way once a round, in turn, and print medians and how many times the baseline's rate each reaches."""
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    rows: dict[str, list[tuple[float, float, int]]] = {name: [] for name in ways}
+def measure(samplers: dict[str, Sampler], rounds: int, baseline: str) -> None:
+    """Run every sampler once per round and print medians and the rate relative to the baseline."""
+    rates: dict[str, list[float]] = {name: [] for name in samplers}
+    rows: dict[str, list[tuple[float, float, int]]] = {name: [] for name in samplers}
     for round_index in range(rounds + 1):
-        for name, way in ways.items():
+        for name, sampler in samplers.items():
             wall, cpu = time.perf_counter(), time.process_time()
-            tokens = way()
-            if round_index:  # the first is a warm-up
+            tokens = sampler()
+            if round_index:  # the first round is a warm-up
                 seconds = time.perf_counter() - wall
                 rows[name].append((seconds, time.process_time() - cpu, tokens))
                 rates[name].append(tokens / seconds)
@@ -134,9 +134,9 @@ def measure(ways: dict[str, Way], rounds: int, baseline: str) -> None:
 
 
 def measure_refresh(engine: VLLMGenerator, model: Any, rounds: int) -> None:
-    """Print how long new weights take, beside a copy of the same bytes in memory."""
+    """Print the duration of a weight refresh and of a copy of the same bytes in memory."""
     weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    # The tied head is the embeddings: sent by another name, copied once.
+    # The tied head and the embeddings are one tensor: sent under two names, copied once.
     unique = list({tensor.data_ptr(): tensor for tensor in weights.values()}.values())
     size = sum(tensor.numel() * tensor.itemsize for tensor in unique)
     times: dict[str, list[float]] = {"refresh": [], "copy": []}
@@ -156,7 +156,7 @@ def measure_refresh(engine: VLLMGenerator, model: Any, rounds: int) -> None:
 
 @contextmanager
 def served(folder: Path, options: argparse.Namespace) -> Iterator[str]:
-    """Serve a folder with vLLM until the end of the block; give the address."""
+    """Serve a folder with vLLM until the end of the block and yield the address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
@@ -176,7 +176,7 @@ def served(folder: Path, options: argparse.Namespace) -> Iterator[str]:
                     break
             except OSError:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit("error: expected a vLLM server to start, it did not") from None
+                    raise SystemExit("error: expected a vLLM server to start, but it exited or timed out") from None
                 time.sleep(0.5)
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -186,7 +186,7 @@ def served(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 
 def open_model(options: argparse.Namespace, scratch: Path) -> tuple[Path, Any, Any]:
-    """Give folder, model and tokenizer: the folder that is named, or the main job's shape with random weights."""
+    """Return folder, model and tokenizer: of --model, or of the main job's shape with random weights."""
     dtype = getattr(torch, options.dtype)
     if options.model is not None:
         loaded: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, use_safetensors=True)
@@ -199,66 +199,70 @@ def open_model(options: argparse.Namespace, scratch: Path) -> tuple[Path, Any, A
     return scratch / "model", made.eval().to(options.device, dtype), tokenizer
 
 
-def ways_of(
+def open_samplers(
     options: argparse.Namespace, folder: Path, model: Any, tokenizer: Any, stack: ExitStack
-) -> tuple[dict[str, Way], str, VLLMGenerator | None]:
-    """Give what is measured, the name of the baseline, and the engine whose refresh is."""
+) -> tuple[dict[str, Sampler], str, VLLMGenerator | None]:
+    """Return the samplers, the name of the baseline and the engine whose refresh is measured."""
     requests = build_requests(options.requests, tuple(options.prompt_tokens), len(tokenizer))
     sampling = Sampling(max_new_tokens=options.max_new_tokens, stop_token_ids=tuple(options.stop_ids))
     embedded = HFGenerator(model, tokenizer)
     if options.what == "hf":
-        ways: dict[str, Way] = {
+        samplers: dict[str, Sampler] = {
             "model.generate, ids only": lambda: by_generate(model, requests, sampling, with_logprobs=False),
             "model.generate + logprobs": lambda: by_generate(model, requests, sampling, with_logprobs=True),
             "hf": lambda: by_engine(embedded, requests, sampling),
         }
-        return ways, "model.generate, ids only", None
-    place = Place(
+        return samplers, "model.generate, ids only", None
+    vllm_options = VLLMOptions(
         dtype=options.dtype,
         max_batch_size=options.requests,
         kv_cache_bytes=options.kv_cache_bytes,
         context_tokens=options.context_tokens,
     )
-    engine = stack.enter_context(VLLMGenerator(folder, tokenizer, place=place))
+    engine = stack.enter_context(VLLMGenerator(folder, tokenizer, options=vllm_options))
     if options.what == "vllm":
-        ways = {
+        samplers = {
             "LLM.generate": lambda: by_llm(engine.llm, requests, sampling),
             "vllm": lambda: by_engine(engine, requests, sampling),
         }
-        return ways, "LLM.generate", engine
+        return samplers, "LLM.generate", engine
     url = stack.enter_context(served(folder, options))
     server = stack.enter_context(ServerGenerator(Server(url=url, max_connections=options.requests), tokenizer))
-    ways = {
+    samplers = {
         "hf": lambda: by_engine(embedded, requests, sampling),
         "vllm": lambda: by_engine(engine, requests, sampling),
         "vllm-http": lambda: by_engine(server, requests, sampling),
     }
-    return ways, "hf", None
+    return samplers, "hf", None
 
 
 def main() -> None:
     """Read the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="scripts/bench generate", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", nargs="?", default="hf", choices=["hf", "vllm", "engines"])
-    parser.add_argument("--model", type=Path, help=f"a folder such as {PRETRAINED}; default: the main job's shape")
+    parser.add_argument(
+        "--model", type=Path, help=f"a folder such as {PRETRAINED}; default: the main job's shape with random weights"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--requests", type=int, default=128)
     parser.add_argument("--max-new-tokens", type=int, default=24)
     parser.add_argument("--prompt-tokens", type=int, nargs=2, default=(8, 13), metavar=("LEAST", "MOST"))
-    parser.add_argument("--stop-ids", type=int, nargs="+", default=[2, 3, 4], help="three ids: about 12 tokens each")
+    parser.add_argument(
+        "--stop-ids", type=int, nargs="+", default=[2, 3, 4], help="three ids give about 12 tokens per completion"
+    )
     parser.add_argument("--context-tokens", type=int, default=256)
     parser.add_argument("--kv-cache-bytes", type=int, default=512 << 20)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # vLLM asks there
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read by vLLM
     torch.set_num_threads(options.threads)
     models.quiet()
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder, model, tokenizer = open_model(options, Path(scratch))
-        ways, baseline, engine = ways_of(options, folder, model, tokenizer, stack)
-        measure(ways, options.rounds, baseline)
+        samplers, baseline, engine = open_samplers(options, folder, model, tokenizer, stack)
+        measure(samplers, options.rounds, baseline)
         if engine is not None:
             measure_refresh(engine, model, options.rounds)
 

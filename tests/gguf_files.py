@@ -1,4 +1,4 @@
-"""A tiny Llama as a GGUF file, as converters write one: byte-level BPE, chat template, rotary numbers in pairs.
+"""A tiny Llama as a GGUF file in the format of converters: byte-level BPE, chat template, rotary dimensions in pairs.
 
 Needs the package gguf, which the vLLM environment has.
 """
@@ -132,7 +132,7 @@ def write(path: Path, model: LlamaForCausalLM, *, quantised: bool = False) -> di
 
 
 def _halves_to_pairs(array: np.ndarray, heads: int) -> np.ndarray:
-    """Turn rows from transformers' order, first numbers of all rotated pairs and then second ones, to pair by pair."""
+    """Reorder rows from transformers' order, first halves of the rotated pairs and then second halves, to pairs."""
     rows, columns = array.shape
     return np.ascontiguousarray(array.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2)).reshape(
         array.shape

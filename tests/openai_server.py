@@ -1,4 +1,4 @@
-"""A small server that speaks the completions API, with a policy that any test can predict: it repeats its seed."""
+"""A small completions API server with a predictable policy: it returns the digits of the seed."""
 
 import json
 import threading
@@ -12,19 +12,19 @@ from typing import Any
 
 @dataclass
 class Fake:
-    """What it was asked, and how it misbehaves.
+    """Received requests, and the faults to inject.
 
     Args:
-        url: where it listens.
+        url: address of the server.
         asked: bodies of the completion requests.
-        calls: paths that were posted to.
-        change: turns an answer's choice into another one.
-        failures: requests that are still answered with status 500.
-        busy: requests that are still answered with status 429.
-        whole: turns an answer's whole body into another one.
-        pause_s: before each answer.
-        status: of every completion answer.
-        hangs_up: closes each connection after one answer, without saying so.
+        calls: paths and bodies of all POST requests.
+        change: replaces the choice of a response.
+        failures: number of next requests that get status 500.
+        busy: number of next requests that get status 429.
+        whole: replaces the body of a response.
+        pause_s: pause before each response, in seconds.
+        status: status of every completion response.
+        hangs_up: close each connection after one response, without announcing it.
     """
 
     url: str = ""
@@ -40,7 +40,7 @@ class Fake:
 
 
 def answer(body: dict[str, Any]) -> dict[str, Any]:
-    """Give `max_tokens` tokens that spell the seed, one digit each; truncated."""
+    """Return a truncated completion: `max_tokens` tokens, one per digit of the seed."""
     ids = [int(digit) for digit in str(body["seed"]).rjust(body["max_tokens"], "0")[: body["max_tokens"]]]
     logprobs = {"token_logprobs": [-0.25 * (1 + i) for i in ids]}
     return {"token_ids": ids, "logprobs": logprobs, "finish_reason": "length", "text": "never read"}
@@ -48,14 +48,16 @@ def answer(body: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def serve() -> Iterator[Fake]:
-    """Serve until the end of the block."""
+    """Run the server until the end of the block."""
     fake, lock = Fake(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._say(200, {"data": [{"id": "policy", "max_model_len": 40}, {"id": "other", "max_model_len": None}]})
+            self._respond(
+                200, {"data": [{"id": "policy", "max_model_len": 40}, {"id": "other", "max_model_len": None}]}
+            )
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])) or b"null")
@@ -66,19 +68,19 @@ def serve() -> Iterator[Fake]:
                 fails = not busy and fake.failures > 0
                 fake.failures -= fails
             if busy:
-                return self._say(429, {"error": {"message": "rate limit"}}, retry_after="0")
+                return self._respond(429, {"error": {"message": "rate limit"}}, retry_after="0")
             if fails:
-                return self._say(500, {"error": {"message": "engine is dead"}})
+                return self._respond(500, {"error": {"message": "engine is dead"}})
             if self.path != "/v1/completions":
-                return self._say(200, {})
+                return self._respond(200, {})
             with lock:
                 fake.asked.append(body)
             if fake.status != 200:
-                return self._say(fake.status, {"error": {"message": "no such thing"}})
+                return self._respond(fake.status, {"error": {"message": "no such thing"}})
             time.sleep(fake.pause_s)
-            return self._say(200, fake.whole({"choices": [fake.change(answer(body))]}))
+            return self._respond(200, fake.whole({"choices": [fake.change(answer(body))]}))
 
-        def _say(self, status: int, body: Any, *, retry_after: str = "") -> None:
+        def _respond(self, status: int, body: Any, *, retry_after: str = "") -> None:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             if retry_after:

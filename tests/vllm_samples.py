@@ -1,4 +1,4 @@
-"""A tiny policy, requests for it, and what a plain float32 forward says of their rollouts."""
+"""A tiny policy, requests for it, and a comparison of rollouts with a float32 forward pass."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,17 +17,17 @@ GREEDY = Sampling(max_new_tokens=24, stop_token_ids=(2, 3), temperature=0.0)
 
 
 SHAPE = ModelSettings(context_tokens=320)
-"""The quickstart's own, with a longer context: heads of 32, the smallest that vLLM computes on a CPU."""
+"""The quickstart's shape with a longer context; heads of size 32 are the smallest that vLLM supports on a CPU."""
 
 
 def build(seed: int) -> PreTrainedModel:
-    """Give a random policy with a tied head."""
+    """Return a random policy with a tied head."""
     vocab_size = len(build_equation_tokenizer())
     return models.build_policy(SHAPE, vocab_size=vocab_size, bos_id=1, eos_id=2, pad_id=0, seed=seed)
 
 
 def save(policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
-    """Write a model folder whose generation_config wants something else than we do."""
+    """Write a model folder whose generation_config differs from the tests' sampling parameters."""
     assert policy.generation_config is not None
     policy.generation_config.update(repetition_penalty=1.5, temperature=0.3, top_k=3, do_sample=True)
     policy.save_pretrained(folder)
@@ -53,7 +53,7 @@ def by_problem(rollouts: Iterable[Rollout]) -> dict[str, Rollout]:
 
 @torch.no_grad()
 def largest_gap(rollouts: Sequence[Rollout], policy: PreTrainedModel, temperature: float) -> float:
-    """Give the largest distance of any behaviour log-probability from log_softmax(logits / temperature)."""
+    """Return the largest difference between a behaviour log-probability and log_softmax(logits / temperature)."""
     gaps = []
     for rollout in rollouts:
         ids = torch.tensor([rollout.prompt_ids + rollout.completion_ids])

@@ -63,7 +63,7 @@ def _embedded() -> Finding:
 
 
 def _vllm() -> Finding:
-    reason = vllm_memory.why_not()
+    reason = vllm_memory.unavailable_reason()
     if reason:
         return Finding("vllm", False, reason)
     try:

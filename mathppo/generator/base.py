@@ -1,7 +1,7 @@
-"""What every engine is asked and what it answers.
+"""Generator protocol, the requests that all engines accept, and the checks that they share.
 
-Weights and prompts in, `Rollout`s out. The embedded engine is `hf`; `vllm` and the engines behind HTTP implement
-the same protocol, and `engines.open_engine` gives the one that the settings name.
+An engine turns prompts into `Rollout`s with one set of policy weights. `hf` is the embedded engine; `vllm` and the
+engines behind HTTP implement the same protocol. `engines.open_engine` opens the engine that the settings name.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +11,19 @@ import msgspec
 from msgspec import Meta
 from torch import Tensor
 
-from mathppo.records import Rollout
+from mathppo.errors import BadInput
+from mathppo.records import FinishReason, Rollout
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How completions are sampled; nothing else (such as a model's `generation_config`) has a say.
+    """Sampling parameters; a model's `generation_config` is ignored.
 
     Args:
         max_new_tokens: budget of one completion, stop token included.
-        temperature: logits are divided by it; 0 = greedy, whose `behaviour_logprobs` are those at temperature 1.
-        top_p: nucleus mass kept; 1 = all.
-        top_k: most likely tokens kept; 0 = all.
-        stop_token_ids: sampling one of these terminates the completion; it is the completion's last token.
+        temperature: divides the logits; 0 = greedy, with `behaviour_logprobs` at temperature 1.
+        top_p: nucleus mass that is kept; 1 = all.
+        top_k: number of most likely tokens that are kept; 0 = all.
+        stop_token_ids: sampling one of these terminates the completion, with the stop token as its last token.
         stop: strings; the token that completes one of them in the text terminates the completion, as its last token.
     """
 
@@ -38,10 +39,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One completion to sample.
 
     Args:
-        problem_id: passed through to the rollout.
-        sample_index: which of the problem's samples, from 0.
-        prompt_ids: the prompt's token ids; never re-encoded.
-        seed: 0 <= seed < 2**63; with the weights and the sampling it fixes the completion, whatever is batched with it.
+        problem_id: copied to the rollout.
+        sample_index: index among the samples of the problem, from 0.
+        prompt_ids: token ids of the prompt; never re-encoded.
+        seed: 0 <= seed < 2**63. Together with the weights and the sampling parameters it determines the completion,
+            independently of the rest of the batch.
     """
 
     problem_id: str
@@ -49,55 +51,126 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     prompt_ids: tuple[int, ...]
     seed: Annotated[int, Meta(ge=0)]
 
+    @property
+    def label(self) -> str:
+        """Prefix of error messages about this request."""
+        return f"problem {self.problem_id!r} sample {self.sample_index}"
+
+    def rollout(
+        self, ids: list[int], logprobs: list[float], reason: FinishReason, completion: str, policy_step: int
+    ) -> Rollout:
+        """Build the rollout of this request from its sampled ids, their log-probabilities and the decoded text."""
+        return Rollout(
+            problem_id=self.problem_id,
+            sample_index=self.sample_index,
+            prompt_ids=list(self.prompt_ids),
+            completion_ids=ids,
+            completion=completion,
+            behaviour_logprobs=logprobs,
+            finish_reason=reason,
+            policy_step=policy_step,
+            seed=self.seed,
+        )
+
 
 class Generator(Protocol):
-    """An engine holding one set of policy weights."""
+    """An engine with one set of policy weights."""
 
     @property
     def tokenizer(self) -> Any:
-        """The policy's tokenizer."""
+        """Tokenizer of the policy."""
         ...
 
     @property
     def policy_step(self) -> int:
-        """Number of updates that the weights have seen."""
+        """Number of updates that the weights have received."""
         ...
 
     @property
     def shares_weights(self) -> bool:
-        """Whether its weights are the trainer's own memory, so that a refresh copies nothing and cannot go wrong."""
+        """True if the weights are the trainer's own tensors; a refresh then copies nothing."""
         ...
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> Iterator[Rollout]:
-        """Yield one rollout per request as completions finish, in no promised order.
+        """Yield one rollout per request as completions finish, in any order.
 
         Raises:
-            BadInput: an empty prompt, an id outside the vocabulary, or a prompt that leaves no room for one new token.
-            StageFailed: the engine died more often than it may be started again.
+            BadInput: an empty prompt, an id outside the vocabulary, or a prompt that fills the whole context.
+            StageFailed: the engine died more often than it may be restarted.
         """
         ...
 
     def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
-        """Take the weights of `policy_step`, without a restart; nothing of the old ones, caches included, stays in use.
+        """Load the weights of `policy_step` without a restart and drop everything cached under the old weights.
 
         Args:
-            policy_step: number of updates that they have seen.
+            policy_step: number of updates that the weights have received.
             weights: every tensor of the policy by its Hugging Face name, tied heads included (a `state_dict()`, not
-                `named_parameters()`); None = they are shared memory that has changed in place.
+                `named_parameters()`); None = shared memory that has changed in place.
 
         Raises:
             BadCheckpoint: names or shapes of another model.
-            BadInput: the engine cannot take weights.
+            BadInput: the engine cannot load weights.
         """
         ...
 
     def sleep(self) -> None:
-        """Leave a GPU that is shared with the trainer until the next refresh, where the settings say so.
+        """Free the engine's memory on a GPU shared with the trainer until the next refresh, if the settings ask for it.
 
-        Engines with no memory of their own there do nothing; one at level 2 samples again after a refresh only.
+        Engines without separate GPU memory do nothing. After a sleep of level 2 the engine needs a refresh before it
+        samples again.
         """
         ...
 
     def close(self) -> None:
         """Free the engine's memory and processes; a second call does nothing."""
         ...
+
+
+def check_requests(
+    requests: Sequence[Request], sampling: Sampling, vocab_size: int, context_length: int | None
+) -> list[int]:
+    """Check requests before sampling and return the budget of each in new tokens.
+
+    Args:
+        requests: one per sample.
+        sampling: applies to all of them.
+        vocab_size: exclusive upper bound of token ids.
+        context_length: longest prompt plus completion in tokens; None = unlimited.
+
+    Returns:
+        Per request, `max_new_tokens` or the rest of the context, the smaller of the two.
+
+    Raises:
+        BadInput: an empty prompt, an id outside the vocabulary, a prompt that fills the whole context, or two requests
+            for one sample.
+    """
+    budgets: list[int] = []
+    seen: set[tuple[str, int]] = set()
+    for stop in sampling.stop_token_ids:
+        if not 0 <= stop < vocab_size:
+            raise BadInput(
+                f"sampling: expected stop_token_ids in 0..{vocab_size - 1}, got {stop}; use ids of this model"
+            )
+    if "" in sampling.stop:
+        raise BadInput("sampling: expected stop strings of one character or more, got an empty one; remove it")
+    for request in requests:
+        where, prompt = request.label, request.prompt_ids
+        if (request.problem_id, request.sample_index) in seen:
+            raise BadInput(f"{where}: expected one request per sample, got two; number the samples of a problem")
+        seen.add((request.problem_id, request.sample_index))
+        if not prompt:
+            raise BadInput(f"{where}: expected at least one prompt id, got none; add a start token to the prompt")
+        if min(prompt) < 0 or max(prompt) >= vocab_size:
+            bad = next(i for i in prompt if not 0 <= i < vocab_size)
+            raise BadInput(
+                f"{where}: expected prompt ids in 0..{vocab_size - 1}, got {bad}; tokenize with this model's tokenizer"
+            )
+        remaining = sampling.max_new_tokens if context_length is None else context_length - len(prompt)
+        if context_length is not None and remaining < 1:
+            raise BadInput(
+                f"{where}: expected a prompt of at most {context_length - 1} tokens (the context is {context_length} "
+                f"and one new token must fit), got {len(prompt)}; shorten it or use a model with a longer context"
+            )
+        budgets.append(min(sampling.max_new_tokens, remaining))
+    return budgets

@@ -1,4 +1,4 @@
-"""The engine that the settings name."""
+"""Opens the engine that the settings name."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from mathppo.config import GeneratorSettings
 from mathppo.generator.base import Generator
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.server.server_generator import Server, ServerGenerator
-from mathppo.generator.vllm.vllm_generator import Place, VLLMGenerator
+from mathppo.generator.vllm.vllm_generator import VLLMGenerator, VLLMOptions
 
 
 def open_engine(
@@ -24,12 +24,12 @@ def open_engine(
     """Open an engine.
 
     Args:
-        settings: name it and place it.
-        folder: Hugging Face folder of the policy; engines behind HTTP were given theirs when their server started.
-        tokenizer: the policy's.
-        policy_step: number of updates that the weights have seen.
-        module: a trainer's own policy, sampled from where it lies by the embedded engine; the others are refreshed.
-        device: of the embedded engine's own module, where none is given; None = the CPU.
+        settings: engine and its options.
+        folder: Hugging Face folder of the policy; servers load theirs when they start.
+        tokenizer: tokenizer of the policy.
+        policy_step: number of updates that the weights have received.
+        module: the trainer's policy, which the embedded engine samples from directly; other engines are refreshed.
+        device: device of the module that the embedded engine loads if `module` is None; None = CPU.
 
     Raises:
         BadSetting: the engine cannot run here.
@@ -42,7 +42,7 @@ def open_engine(
             )
         return HFGenerator(module, tokenizer, policy_step=policy_step, max_batch_size=settings.max_batch_size)
     if settings.engine == "vllm":
-        place = Place(
+        options = VLLMOptions(
             dtype=settings.dtype,
             max_batch_size=settings.max_batch_size,
             context_tokens=settings.context_tokens,
@@ -52,7 +52,7 @@ def open_engine(
             max_restarts=settings.max_restarts,
             sleep=settings.sleep,
         )
-        return VLLMGenerator(folder, tokenizer, policy_step=policy_step, place=place)
+        return VLLMGenerator(folder, tokenizer, policy_step=policy_step, options=options)
     server = Server(
         url=settings.url,
         model=settings.served_model,

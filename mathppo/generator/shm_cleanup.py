@@ -1,8 +1,9 @@
-"""Shared memory that outlives a killed process, taken back when its run ends or when the next one starts.
+"""Cleanup of shared memory: removes segments and files left by killed processes.
 
-vLLM's processes talk through `psm_*` segments of some 200 MB each. The process that made one removes it; one that is
-killed does not, and neither does a trainer that is killed with its files of weights. A claim is a locked folder beside
-the segments, which names them; the system lets go of the lock whatever ends the process, and whoever can take it knows.
+vLLM's processes communicate through `psm_*` segments of about 200 MB each. A killed process leaves its segments in
+/dev/shm, and a killed trainer leaves its weight files. Each trainer therefore keeps a locked folder next to the
+segments, with a list of their names. The kernel releases the lock when the process ends, so a folder whose lock is free
+is stale.
 """
 
 import fcntl
@@ -17,50 +18,50 @@ SEGMENTS = "psm_*"
 LOCK, NAMES = "lock", "segments"
 
 
-class Claim:
-    """A folder of this process in memory, where the system has a disk there, and the segments that go with it.
+class ShmFolder:
+    """Locked folder of this process, in shared memory if available, with the names of its segments.
 
-    Opening one first takes back what processes left that are gone.
+    Creating one first removes stale folders and their segments.
 
     Args:
-        root: where it is made.
+        root: parent folder; None = /dev/shm, or the temporary folder where that is missing.
     """
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or (MEMORY_DISK if MEMORY_DISK.is_dir() else Path(tempfile.gettempdir()))
-        take_back(self._root)
+        remove_stale_folders(self._root)
         made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=self._root))
         self._lock = os.open(made / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # The name by which others find it comes last: they would take it back before it is locked.
+        # Rename after locking: under its final name an unlocked folder would be removed as stale.
         self.folder = made.rename(made.with_name(made.name[1:]))
         self._closed = False
 
-    def note(self, *pids: int) -> None:
-        """Take note of the segments that processes and those below them hold."""
-        names = {name for pid in pids for member in _family(pid) for name in _mapped(member, self._root)}
+    def record(self, *pids: int) -> None:
+        """Record the segments that processes and their descendants have mapped."""
+        names = {name for pid in pids for member in _descendants(pid) for name in _segments(member, self._root)}
         (self.folder / NAMES).write_text("\n".join(sorted(names)), "utf-8")
 
-    def free(self) -> None:
-        """Remove the noted segments that are still there; their processes are gone."""
+    def remove_segments(self) -> None:
+        """Remove the recorded segments that still exist; call it once their processes have ended."""
         _remove_segments(self.folder)
 
     def close(self) -> None:
-        """Remove everything; a second call does nothing."""
+        """Remove the folder and its segments; a second call does nothing."""
         if not self._closed:
-            self.free()
+            self.remove_segments()
             shutil.rmtree(self.folder, ignore_errors=True)
             os.close(self._lock)
             self._closed = True
 
 
-def take_back(root: Path) -> None:
-    """Remove the claims of processes that are gone, and their segments."""
+def remove_stale_folders(root: Path) -> None:
+    """Remove the folders of processes that have ended, and their segments."""
     for folder in root.glob(f"{PREFIX}*"):
         try:
             lock = os.open(folder / LOCK, os.O_RDWR)
         except OSError:
-            continue  # another user's
+            continue  # owned by another user
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -83,26 +84,23 @@ def _remove_segments(folder: Path) -> None:
     names.unlink()
 
 
-def _family(pid: int) -> list[int]:
-    """Give a process and all below it."""
+def _descendants(pid: int) -> list[int]:
+    """Return a process id and those of its descendants."""
     found = [pid]
     for member in found:
         for children in Path(f"/proc/{member}/task").glob("*/children"):
             try:
                 found += map(int, children.read_text().split())
             except OSError:
-                continue  # ended meanwhile
+                continue  # the process has ended
     return found
 
 
-def _mapped(pid: int, root: Path) -> set[str]:
-    """Give the names of the segments that a process holds."""
+def _segments(pid: int, root: Path) -> set[str]:
+    """Return the names of the segments that a process has mapped."""
     try:
-        paths = {Path(line.split(maxsplit=5)[5]) for line in _lines(pid) if f"{root}/" in line}
+        lines = Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()
     except OSError:
         return set()
+    paths = {Path(line.split(maxsplit=5)[5]) for line in lines if f"{root}/" in line}
     return {path.name for path in paths if path.parent == root and path.match(SEGMENTS)}
-
-
-def _lines(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines()

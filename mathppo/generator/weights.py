@@ -1,8 +1,8 @@
-"""Weights on their way to an engine: whole, named as its model folder names them, and on disk where it is elsewhere.
+"""Checks weights before they are sent to an engine, and writes them to a file for engines in other processes.
 
-An engine that has been given half a model cannot be mended (vLLM 0.32), so names and shapes are compared before it sees
-anything. A tied head has to be there although checkpoints leave it out: vLLM on a CPU keeps a packed copy of its own,
-which would stay as it was without a word.
+vLLM 0.32 cannot recover from a partial update, so names and shapes are checked before anything is sent. A tied head
+must be included although checkpoints omit it: vLLM on a CPU keeps a separate packed copy of it, which would otherwise
+silently stay outdated.
 """
 
 import json
@@ -15,21 +15,21 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mathppo.errors import BadCheckpoint
-from mathppo.generator.shm_cleanup import Claim
+from mathppo.generator.shm_cleanup import ShmFolder
 
 TIED_HEAD = "lm_head.weight"
 EMBEDDINGS = "embed_tokens.weight"
 
 
 def expected_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Give the shape of each tensor that a Hugging Face folder holds, read off its safetensors headers.
+    """Return the shape of each tensor in a Hugging Face folder, read from its safetensors headers.
 
     Raises:
-        BadCheckpoint: there is no model folder, or it holds no weights.
+        BadCheckpoint: not a model folder, or a folder without weights.
     """
     if not (folder / "config.json").is_file():
         raise BadCheckpoint(
-            f"{folder}: expected a Hugging Face model folder, found no config.json there; give the folder that holds it"
+            f"{folder}: expected a Hugging Face model folder, found no config.json; pass the folder that contains it"
         )
     shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -46,21 +46,33 @@ def expected_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def has_tied_head(folder: Path) -> bool:
-    """Tell whether a model folder's head is its embeddings."""
+    """Return True if the output head of a model folder is tied to its embeddings."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     return bool(config.get("tie_word_embeddings", False))
+
+
+def compare_weights(weights: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Describe each tensor that is missing, unknown or of another shape than expected."""
+    differences = [f"no {name}" for name in expected if name not in weights]
+    differences += [f"unknown {name}" for name in weights if name not in expected]
+    differences += [
+        f"{name} of shape {tuple(weights[name].shape)} instead of {shape}"
+        for name, shape in expected.items()
+        if name in weights and tuple(weights[name].shape) != shape
+    ]
+    return differences
 
 
 def check_weights(
     weights: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]], *, is_tied: bool, policy_step: int
 ) -> None:
-    """Refuse weights that are not those of the engine's model, all of them.
+    """Reject weights that are not the complete set of the engine's model.
 
     Args:
-        weights: what a trainer sends.
-        expected: as `expected_shapes` reads them.
-        is_tied: the head is the embeddings; it has to be sent all the same.
-        policy_step: said in messages.
+        weights: weights from the trainer.
+        expected: shapes from `expected_shapes`.
+        is_tied: True if the head is tied to the embeddings; it must be sent too.
+        policy_step: used in messages.
 
     Raises:
         BadCheckpoint: a tensor is missing, unknown or of another shape.
@@ -68,37 +80,31 @@ def check_weights(
     wanted = dict(expected)
     if is_tied and TIED_HEAD not in wanted and any(name.endswith(EMBEDDINGS) for name in wanted):
         wanted[TIED_HEAD] = next(shape for name, shape in wanted.items() if name.endswith(EMBEDDINGS))
-    faults = [f"no {name}" for name in wanted if name not in weights]
-    faults += [f"unknown {name}" for name in weights if name not in wanted]
-    faults += [
-        f"{name} of shape {tuple(weights[name].shape)} instead of {shape}"
-        for name, shape in wanted.items()
-        if name in weights and tuple(weights[name].shape) != shape
-    ]
-    if faults:
+    differences = compare_weights(weights, wanted)
+    if differences:
         raise BadCheckpoint(
-            f"weights of step {policy_step}: expected the {len(wanted)} tensors of the engine's model, got {faults[0]} "
-            f"({len(faults)} differences); send the policy's whole state_dict(), tied head included"
+            f"weights of step {policy_step}: expected the {len(wanted)} tensors of the engine's model, got "
+            f"{differences[0]} ({len(differences)} differences); send the whole state_dict(), tied head included"
         )
 
 
 class WeightsFile:
-    """The newest weights in a folder that an engine of another process reads.
+    """File with the newest weights, in a folder that an engine in another process reads.
 
     Args:
-        folder: shared with the engine; None = a new one in memory where the system has a disk there.
+        folder: folder shared with the engine; None = a new one, in shared memory if available.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._claim = Claim() if folder is None else None
-        self.folder = self._claim.folder if self._claim is not None else Path(folder or "")
+        self._shm = ShmFolder() if folder is None else None
+        self.folder = self._shm.folder if self._shm is not None else Path(folder or "")
         self._newest: Path | None = None
 
     def write(self, weights: Mapping[str, Tensor], policy_step: int, dtype: torch.dtype) -> Path:
-        """Write weights under a name of their own and give it; the ones before are removed afterwards."""
+        """Write weights to a new file, remove the previous file and return the new path."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{policy_step:06d}.safetensors"
-        # Copies, for tied tensors share memory and a file may not.
+        # Copy: tied tensors share memory, which safetensors rejects.
         save_file({name: _copy(tensor, dtype) for name, tensor in weights.items()}, path)
         if self._newest not in (None, path):
             assert self._newest is not None
@@ -107,11 +113,11 @@ class WeightsFile:
         return path
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Remove the file and a folder created here."""
         if self._newest is not None:
             self._newest.unlink(missing_ok=True)
-        if self._claim is not None:
-            self._claim.close()
+        if self._shm is not None:
+            self._shm.close()
 
 
 def _copy(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -78,7 +78,7 @@ def _check_engine(config: Config) -> None:
             'generator.url: expected an address such as http://127.0.0.1:8000 with generator.engine="vllm-http", got '
             "''"
         )
-    reason = vllm_memory.why_not() if settings.engine == "vllm" else ""
+    reason = vllm_memory.unavailable_reason() if settings.engine == "vllm" else ""
     if reason:
         raise BadSetting(f'generator.engine: expected vLLM for "vllm": {reason}; or use "hf"')
     if config.learner.optimizer == "adamw8bit" and find_spec("bitsandbytes") is None:

@@ -1,4 +1,4 @@
-"""The embedded engine against the models themselves: logprobs, independence of the batch, distributions."""
+"""Embedded engine against the models: logprobs, independence of the batch, distributions."""
 
 import random
 from typing import Any
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*`generation_config`.*")
 
 
 def mixed_requests(count: int, *, max_prompt: int = 12, seed: int = 0) -> list[Request]:
-    """Requests with prompts of 1 to `max_prompt` tokens, some of them shared."""
+    """Build requests with prompts of 1 to `max_prompt` tokens, some of them shared."""
     rng = random.Random(seed)
     prompts = [
         tuple(rng.randrange(VOCAB_SIZE) for _ in range(rng.randint(1, max_prompt))) for _ in range(count - count // 4)
@@ -37,7 +37,7 @@ def sample(model: Any, requests: list[Request], sampling: Sampling, **options: A
 
 
 def teacher_forced(model: Any, rollout: Rollout, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probabilities [T, V] of a full forward of the unpadded sequence."""
+    """Return log-probabilities [T, V] from a full forward pass of the unpadded sequence."""
     with torch.no_grad():
         logits = model(torch.tensor([rollout.prompt_ids + rollout.completion_ids])).logits[0].double()
     return torch.log_softmax(logits[len(rollout.prompt_ids) - 1 : -1] / temperature, dim=-1)
@@ -53,7 +53,7 @@ def assert_same(got: dict[str, Rollout], expected: dict[str, Rollout]) -> None:
 
 @pytest.mark.parametrize("name", BUILDERS)
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_logprobs_are_those_of_a_full_forward(name: str, temperature: float) -> None:
+def test_logprobs_match_a_full_forward_pass(name: str, temperature: float) -> None:
     model = build(name)
     sampling = Sampling(max_new_tokens=14, stop_token_ids=(1, 2), temperature=temperature)
     rollouts = sample(model, mixed_requests(24), sampling, max_batch_size=9).values()
@@ -91,7 +91,7 @@ def test_a_completion_does_not_depend_on_its_batch(name: str, filters: dict[str,
     assert_same(sample(model, requests, sampling, max_batch_tokens=60), together)
 
 
-def test_a_longer_budget_only_adds_to_a_completion() -> None:
+def test_a_longer_budget_only_extends_a_completion() -> None:
     model, requests = build("llama"), mixed_requests(10)
     short = sample(model, requests, Sampling(max_new_tokens=4, stop_token_ids=(1,)))
     long = sample(model, requests, Sampling(max_new_tokens=12, stop_token_ids=(1,)))
@@ -109,18 +109,18 @@ def test_buffers_grow_and_shift_under_many_refills() -> None:
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_looking_seldom_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an accelerator the loop looks at the device only every few steps; rows run on past their stop token."""
+def test_fewer_device_syncs_change_no_rollout(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an accelerator the batcher reads sampled tokens every few steps; rows continue past their stop token."""
     model, requests = build(name), mixed_requests(20)
     sampling = Sampling(max_new_tokens=13, stop_token_ids=(1, 2))
     every_step = sample(model, requests, sampling)
-    monkeypatch.setattr("mathppo.generator.hf.batcher._STEPS_PER_LOOK_CPU", 4)
+    monkeypatch.setattr("mathppo.generator.hf.batcher._STEPS_PER_SYNC_CPU", 4)
     assert_same(sample(model, requests, sampling), every_step)
     assert_same(sample(model, requests, sampling, max_batch_size=5), every_step)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "gpt2"])
-def test_greedy_is_generate_s_greedy(name: str) -> None:
+def test_greedy_matches_model_generate(name: str) -> None:
     model = build(name)
     sampling = Sampling(max_new_tokens=16, stop_token_ids=(1,), temperature=0.0)
     for rollout in sample(model, mixed_requests(12), sampling).values():
@@ -133,7 +133,7 @@ def test_greedy_is_generate_s_greedy(name: str) -> None:
         assert rollout.behaviour_logprobs == pytest.approx(own.tolist(), abs=1e-5)
 
 
-def test_generation_config_does_not_leak_in() -> None:
+def test_generation_config_is_ignored() -> None:
     model, requests = build("llama"), mixed_requests(12)
     sampling = Sampling(max_new_tokens=12, stop_token_ids=(1,))
     neutral = sample(model, requests, sampling)
@@ -159,7 +159,7 @@ def test_filters_renormalise_on_the_kept_tokens() -> None:
             assert logprob == pytest.approx((kept[rank] / kept.sum()).log().item(), abs=1e-4)
 
 
-def test_samples_of_one_prompt_follow_the_model_s_distribution() -> None:
+def test_samples_of_one_prompt_follow_the_model_distribution() -> None:
     model, count = build("llama", seed=2), 6000
     requests = [Request(problem_id="p", sample_index=i, prompt_ids=(3, 8, 6), seed=i) for i in range(count)]
     sampling = Sampling(max_new_tokens=2, stop_token_ids=(), temperature=1.5)
@@ -167,7 +167,7 @@ def test_samples_of_one_prompt_follow_the_model_s_distribution() -> None:
     first = torch.tensor([r.completion_ids[0] for r in rollouts]).bincount(minlength=VOCAB_SIZE).numpy()
     expected = teacher_forced(model, rollouts[0], 1.5)[0].exp().numpy()
     assert _fits(first, expected * count)
-    # And the second token, given the most frequent first.
+    # The second token, given the most frequent first token.
     token = int(first.argmax())
     given = [r for r in rollouts if r.completion_ids[0] == token]
     second = torch.tensor([r.completion_ids[1] for r in given]).bincount(minlength=VOCAB_SIZE).numpy()
@@ -175,7 +175,7 @@ def test_samples_of_one_prompt_follow_the_model_s_distribution() -> None:
 
 
 def _fits(counts: np.ndarray, expected: np.ndarray) -> bool:
-    """Chi-square, with all cells that expect fewer than 5 counted as one."""
+    """Run a chi-square test with all cells of expected count below 5 merged."""
     rare = expected < 5
     counts = np.append(counts[~rare], counts[rare].sum())
     expected = np.append(expected[~rare], expected[rare].sum())
@@ -192,13 +192,13 @@ def test_bfloat16_models_sample() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", BUILDERS)
-def test_a_gpu_samples_what_the_cpu_samples(name: str) -> None:
+def test_gpu_and_cpu_sample_the_same_completions(name: str) -> None:
     model, requests = build(name), mixed_requests(40)
     sampling = Sampling(max_new_tokens=20, stop_token_ids=(1, 2), temperature=0.9)
     on_cpu = sample(model, requests, sampling)
     on_gpu = sample(model.to("cuda"), requests, sampling, max_batch_size=12)
     same = [on_gpu[problem_id].completion_ids == rollout.completion_ids for problem_id, rollout in on_cpu.items()]
-    assert sum(same) >= 38  # another device rounds otherwise: a draw close to a boundary may differ
+    assert sum(same) >= 38  # devices round differently: a draw close to a boundary may differ
     for problem_id, rollout in on_cpu.items():
         if on_gpu[problem_id].completion_ids == rollout.completion_ids:
             assert on_gpu[problem_id].behaviour_logprobs == pytest.approx(rollout.behaviour_logprobs, abs=2e-3)

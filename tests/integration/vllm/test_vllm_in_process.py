@@ -1,4 +1,4 @@
-"""vLLM in this process: what it samples, says of it, and does with new weights, against plain transformers."""
+"""vLLM in this process against plain transformers: samples, logprobs and weight updates."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,19 +14,19 @@ from mathppo.generator.base import Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.stops import StopStrings
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.prompts import PreTrainedTokenizerBase
 
 TOLERANCE = 1e-4
 """Nats between vLLM in float32 and a transformers forward in float32; measured: 2e-6."""
 
-PLACE = Place(kv_cache_bytes=64 << 20, max_batch_size=64)
+OPTIONS = VLLMOptions(kv_cache_bytes=64 << 20, max_batch_size=64)
 
 
 @pytest.fixture(scope="module")
 def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGenerator]:
     state = torch.random.get_rng_state()
-    with VLLMGenerator(folder, tokenizer, policy_step=4, place=PLACE) as opened:
+    with VLLMGenerator(folder, tokenizer, policy_step=4, options=OPTIONS) as opened:
         assert torch.equal(state, torch.random.get_rng_state()), "starting vLLM moved the global generator"
         yield opened
 
@@ -36,7 +36,7 @@ def first_weights(engine: VLLMGenerator, policy: PreTrainedModel) -> None:
     engine.refresh(4, policy.state_dict())
 
 
-def test_logprobs_are_those_at_the_sampling_temperature(engine: VLLMGenerator, policy: PreTrainedModel) -> None:
+def test_logprobs_match_the_sampling_temperature(engine: VLLMGenerator, policy: PreTrainedModel) -> None:
     rollouts = list(engine.generate(requests(32), SAMPLING))
     assert len(rollouts) == 32
     assert largest_gap(rollouts, policy, SAMPLING.temperature) < TOLERANCE
@@ -53,14 +53,14 @@ def test_the_stop_token_is_the_last_and_ends_a_completion(engine: VLLMGenerator)
         assert rollout.terminated or len(rollout.completion_ids) == SAMPLING.max_new_tokens
 
 
-def test_an_end_token_that_is_no_stop_token_does_not_stop(engine: VLLMGenerator) -> None:
+def test_an_eos_token_outside_stop_token_ids_does_not_stop(engine: VLLMGenerator) -> None:
     sampling = Sampling(max_new_tokens=64, stop_token_ids=(), temperature=1.5)
     rollouts = list(engine.generate(requests(16), sampling))
     assert all(rollout.truncated and len(rollout.completion_ids) == 64 for rollout in rollouts)
     assert any(2 in rollout.completion_ids for rollout in rollouts)
 
 
-def test_stop_strings_end_a_completion_as_in_the_embedded_engine(
+def test_stop_strings_match_the_embedded_engine(
     engine: VLLMGenerator, policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     asked = requests(48)
@@ -77,16 +77,16 @@ def test_stop_strings_end_a_completion_as_in_the_embedded_engine(
     assert any(text in ours["p0"].completion for text in bound.stop)
     assert largest_gap(list(ours.values()), policy, 1.0) < TOLERANCE
     assert not engine.llm.llm_engine.has_unfinished_requests()
-    # Sampled with seeds, what stands before the string is what is sampled without it.
+    # Seeded samples are the same up to the stop string.
     free, bound = (msgspec.structs.replace(sampling, temperature=0.7) for sampling in (free, bound))
     whole = by_problem(engine.generate(asked, free))
     for name, rollout in by_problem(engine.generate(asked, bound)).items():
-        cut = StopStrings(tokenizer, bound.stop).end(whole[name].completion_ids)
+        cut = StopStrings(tokenizer, bound.stop).find_end(whole[name].completion_ids)
         assert rollout.completion_ids == whole[name].completion_ids[:cut]
         assert rollout.terminated == (cut is not None or whole[name].terminated)
 
 
-def test_greedy_completions_are_those_of_the_embedded_engine(
+def test_greedy_completions_match_the_embedded_engine(
     engine: VLLMGenerator, policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     asked = requests(64)
@@ -105,7 +105,7 @@ def test_a_completion_does_not_depend_on_its_batch(engine: VLLMGenerator) -> Non
     assert all(together[name].completion_ids == apart[name].completion_ids for name in apart)
 
 
-def test_samples_of_one_prompt_differ_by_their_seeds_only(engine: VLLMGenerator) -> None:
+def test_samples_of_one_prompt_depend_only_on_their_seeds(engine: VLLMGenerator) -> None:
     prompt = requests(1)[0].prompt_ids
     asked = [type(r)(problem_id="p", sample_index=i, prompt_ids=prompt, seed=r.seed) for i, r in enumerate(requests(8))]
     first, second = ({r.sample_index: r.completion_ids for r in engine.generate(asked, SAMPLING)} for _ in range(2))
@@ -113,7 +113,7 @@ def test_samples_of_one_prompt_differ_by_their_seeds_only(engine: VLLMGenerator)
     assert len({tuple(ids) for ids in first.values()}) > 4
 
 
-def test_a_cut_by_the_context_is_a_truncation(engine: VLLMGenerator) -> None:
+def test_the_context_limit_truncates(engine: VLLMGenerator) -> None:
     sampling = Sampling(max_new_tokens=24, stop_token_ids=())
     (rollout,) = engine.generate(requests(1, length=315), sampling)
     assert rollout.truncated
@@ -125,7 +125,7 @@ def test_filtered_logprobs_are_renormalised(engine: VLLMGenerator) -> None:
     assert {x for rollout in rollouts for x in rollout.behaviour_logprobs} == {0.0}
 
 
-def test_after_ten_refreshes_it_answers_as_a_fresh_engine(
+def test_ten_refreshes_match_a_fresh_engine(
     engine: VLLMGenerator, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     asked = requests(16) + [
@@ -140,16 +140,16 @@ def test_after_ten_refreshes_it_answers_as_a_fresh_engine(
         assert largest_gap(rollouts, last, SAMPLING.temperature) < TOLERANCE, f"after refresh {seed}"
     assert last is not None
     refreshed = by_problem(engine.generate(asked, SAMPLING))
-    engine._discard()  # one engine a process
+    engine._discard()  # only one engine per process
     try:
-        with VLLMGenerator(save(last, tokenizer, tmp_path), tokenizer, policy_step=10, place=PLACE) as fresh:
+        with VLLMGenerator(save(last, tokenizer, tmp_path), tokenizer, policy_step=10, options=OPTIONS) as fresh:
             expected = by_problem(fresh.generate(asked, SAMPLING))
     finally:
         engine._started()
     assert refreshed == expected
 
 
-def test_weights_of_another_model_are_refused_and_the_engine_lives_on(
+def test_weights_of_another_model_are_rejected_and_the_engine_still_works(
     engine: VLLMGenerator, policy: PreTrainedModel
 ) -> None:
     weights = policy.state_dict()
@@ -165,7 +165,7 @@ def test_weights_of_another_model_are_refused_and_the_engine_lives_on(
     assert largest_gap(list(engine.generate(requests(4), SAMPLING)), policy, SAMPLING.temperature) < TOLERANCE
 
 
-def test_finished_completions_come_while_others_are_sampled(engine: VLLMGenerator) -> None:
+def test_finished_completions_are_yielded_while_others_are_sampled(engine: VLLMGenerator) -> None:
     sampling = Sampling(max_new_tokens=200, stop_token_ids=(2, 3), temperature=0.7)
     stream = engine.generate(requests(32), sampling)
     next(stream)
@@ -177,7 +177,7 @@ def test_finished_completions_come_while_others_are_sampled(engine: VLLMGenerato
     assert len(list(engine.generate(requests(4), SAMPLING))) == 4
 
 
-def test_requests_that_cannot_be_served_are_refused_before_anything_is_sampled(engine: VLLMGenerator) -> None:
+def test_bad_requests_are_rejected_before_sampling(engine: VLLMGenerator) -> None:
     bad = requests(1)[0]
     for prompt, message in (
         ((), "at least one prompt id"),
@@ -190,7 +190,7 @@ def test_requests_that_cannot_be_served_are_refused_before_anything_is_sampled(e
     assert len(list(engine.generate(requests(2), SAMPLING))) == 2
 
 
-def test_folders_and_memory_that_cannot_work_are_refused(
+def test_bad_folders_and_too_little_memory_are_rejected(
     engine: VLLMGenerator, folder: Path, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     with pytest.raises(BadCheckpoint, match=r"found no config\.json"):
@@ -202,4 +202,4 @@ def test_folders_and_memory_that_cannot_work_are_refused(
     with pytest.raises(BadCheckpoint, match="expected a whole safetensors file"):
         VLLMGenerator(tmp_path, tokenizer)
     with pytest.raises(BadSetting, match=r"generator\.kv_cache_bytes: expected at least"):
-        VLLMGenerator(folder, tokenizer, place=Place(kv_cache_bytes=1000))
+        VLLMGenerator(folder, tokenizer, options=VLLMOptions(kv_cache_bytes=1000))

@@ -1,4 +1,4 @@
-"""vLLM in a process of its own, killed: nothing is lost, and what comes after is what would have come."""
+"""vLLM in a separate process that is killed: no completion is lost or changed."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from vllm_samples import SAMPLING, build, by_problem, largest_gap, requests
 from mathppo.errors import StageFailed
 from mathppo.generator.base import Sampling
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
 from mathppo.prompts import PreTrainedTokenizerBase
 
 LONG = Sampling(max_new_tokens=200, stop_token_ids=(2,), temperature=0.7)
@@ -20,8 +20,8 @@ LONG = Sampling(max_new_tokens=200, stop_token_ids=(2,), temperature=0.7)
 
 @pytest.fixture(scope="module")
 def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGenerator]:
-    place = Place(own_process=True, kv_cache_bytes=64 << 20, max_batch_size=8, max_restarts=1)
-    with VLLMGenerator(folder, tokenizer, place=place) as opened:
+    options = VLLMOptions(own_process=True, kv_cache_bytes=64 << 20, max_batch_size=8, max_restarts=1)
+    with VLLMGenerator(folder, tokenizer, options=options) as opened:
         yield opened
         segments = held_by(opened)
         assert segments
@@ -30,9 +30,9 @@ def engine(folder: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[VLLMGen
 
 
 def held_by(engine: VLLMGenerator) -> list[Path]:
-    """Give vLLM's shared memory, which nobody removes where its owner was killed."""
-    assert engine._claim is not None
-    folder = engine._claim.folder
+    """Return the shared memory segments of vLLM, which a killed process leaves behind."""
+    assert engine._shm is not None
+    folder = engine._shm.folder
     return [folder.parent / name for name in (folder / "segments").read_text().split()]
 
 
@@ -40,9 +40,7 @@ def kill(engine: VLLMGenerator) -> None:
     os.kill(engine.llm.llm_engine.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
 
 
-def test_a_killed_engine_is_started_again_with_the_newest_weights(
-    engine: VLLMGenerator, policy: PreTrainedModel
-) -> None:
+def test_a_killed_engine_is_restarted_with_the_newest_weights(engine: VLLMGenerator, policy: PreTrainedModel) -> None:
     other = build(5)
     engine.refresh(1, other.state_dict())
     undisturbed = by_problem(engine.generate(requests(32), LONG))
@@ -63,7 +61,7 @@ def test_a_killed_engine_is_started_again_with_the_newest_weights(
 
 
 @pytest.mark.slow
-def test_an_engine_that_dies_again_and_again_stops_the_stage(engine: VLLMGenerator) -> None:
+def test_an_engine_that_keeps_dying_fails_the_stage(engine: VLLMGenerator) -> None:
     def kill_at_each() -> None:
         for rollout in engine.generate(requests(32), LONG):
             assert rollout.completion_ids

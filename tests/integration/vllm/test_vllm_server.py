@@ -1,4 +1,4 @@
-"""A real vLLM server in development mode: what it samples, new weights through its routes, and its death.
+"""A vLLM server in development mode: samples, weight updates through its routes, and a killed engine.
 
 It takes half a minute to start, so these are marked slow: scripts/test_vllm.sh -m "vllm and slow".
 """
@@ -82,7 +82,7 @@ def engine(
         yield opened
 
 
-def test_weights_go_through_the_servers_routes_and_its_logprobs_follow(
+def test_weights_sent_through_the_server_routes_change_its_logprobs(
     engine: ServerGenerator, policy: PreTrainedModel
 ) -> None:
     other = build(5)
@@ -96,7 +96,7 @@ def test_weights_go_through_the_servers_routes_and_its_logprobs_follow(
         engine.refresh(4, dict(other.named_parameters()))
 
 
-def test_stop_strings_end_a_completion_and_its_tokens_stay(
+def test_stop_strings_end_a_completion_and_keep_its_tokens(
     engine: ServerGenerator, policy: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     engine.refresh(1, policy.state_dict())
@@ -106,14 +106,14 @@ def test_stop_strings_end_a_completion_and_its_tokens_stay(
     strings = (first.completion[7:10], second.completion[9:12])
     ended = by_problem(engine.generate(requests(24), msgspec.structs.replace(free, stop=strings)))
     for name, rollout in ended.items():
-        cut = StopStrings(tokenizer, strings).end(whole[name].completion_ids)
+        cut = StopStrings(tokenizer, strings).find_end(whole[name].completion_ids)
         assert rollout.completion_ids == whole[name].completion_ids[:cut]
         assert rollout.terminated == (cut is not None or whole[name].terminated)
     assert len(ended[first.problem_id].completion_ids) < len(first.completion_ids)
     assert largest_gap(list(ended.values()), policy, 0.7) < 1e-4
 
 
-def test_a_server_whose_engine_is_killed_is_named_with_the_remedy(
+def test_the_error_for_a_killed_server_engine_names_the_remedy(
     engine: ServerGenerator, policy: PreTrainedModel, process: tuple[str, subprocess.Popen[bytes]]
 ) -> None:
     children = Path(f"/proc/{process[1].pid}/task/{process[1].pid}/children").read_text().split()
@@ -127,5 +127,5 @@ def test_a_server_whose_engine_is_killed_is_named_with_the_remedy(
 
     with pytest.raises(StageFailed, match=r"in 3 tries, got .*start the server again and run the same command"):
         sample()
-    with pytest.raises(StageFailed, match="expected a vLLM server that takes weights, got"):
+    with pytest.raises(StageFailed, match="expected a vLLM server that accepts weights, got"):
         engine.refresh(2, policy.state_dict())

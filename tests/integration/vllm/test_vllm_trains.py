@@ -1,4 +1,4 @@
-"""Whole stages with vLLM: PPO from a warm start, and single commands on the folder that it leaves."""
+"""Stages with vLLM: PPO from a warm start, then single commands on its run folder."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Weight transfer between GPUs, held against vLLM's own classes: what can be said without a GPU.
+"""Weight transfer between GPUs, checked against the classes of vLLM without a GPU.
 
-The trainer's halves, the payloads they send and the worker's halves that parse them are vLLM's; only what moves bytes
-on a GPU is replaced. None of it has run on a GPU.
+The trainer side, its payloads and the worker side that parses them are classes of vLLM; only the functions that copy
+bytes on a GPU are replaced. None of this has run on a GPU.
 """
 
 import importlib
@@ -18,13 +18,20 @@ from vllm_samples import build
 from mathppo.errors import BadInput
 from mathppo.generator.vllm import vllm_memory, weight_update
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
-from mathppo.generator.vllm.vllm_memory import Place
-from mathppo.generator.vllm.weight_update import ByFile, ByIPC, ByNCCL, ByReload, InProcessClient, choose_handover
+from mathppo.generator.vllm.vllm_memory import VLLMOptions
+from mathppo.generator.vllm.weight_update import (
+    FileTransfer,
+    InProcessClient,
+    IPCTransfer,
+    NCCLTransfer,
+    ReloadTransfer,
+    choose_transfer,
+)
 
 
 def of_vllm(module: str) -> Any:
-    """Give one of vLLM's modules; None where the tests are skipped."""
-    return None if vllm_memory.why_not() else importlib.import_module(f"vllm{module}")
+    """Return a module of vLLM; None if vLLM is missing and the tests are skipped."""
+    return None if vllm_memory.unavailable_reason() else importlib.import_module(f"vllm{module}")
 
 
 ipc_engine = of_vllm(".distributed.weight_transfer.ipc_engine")
@@ -35,7 +42,7 @@ WEIGHTS = build(0).state_dict()
 
 
 class Recorded:
-    """An `LLM` or a client that writes down what it is told."""
+    """An `LLM` or client that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -52,13 +59,18 @@ class Recorded:
         return [name for name, _ in self.calls]
 
 
-def test_the_way_follows_the_place() -> None:
-    cases = {(False, False): ByReload, (False, True): ByReload, (True, False): ByFile, (True, True): ByIPC}
+def test_the_transfer_depends_on_process_and_device() -> None:
+    cases = {
+        (False, False): ReloadTransfer,
+        (False, True): ReloadTransfer,
+        (True, False): FileTransfer,
+        (True, True): IPCTransfer,
+    }
     for (own_process, on_gpu), expected in cases.items():
-        way = choose_handover(own_process=own_process, on_gpu=on_gpu, dtype=torch.bfloat16)
-        assert isinstance(way, expected)
-        way.close()
-    options = ByIPC(torch.bfloat16).options()
+        weight_transfer = choose_transfer(own_process=own_process, on_gpu=on_gpu, dtype=torch.bfloat16)
+        assert isinstance(weight_transfer, expected)
+        weight_transfer.close()
+    options = IPCTransfer(torch.bfloat16).engine_arguments()
     assert options["weight_transfer_config"].backend == "ipc"
     assert "weight_transfer_config" in _engine_arguments()
 
@@ -67,7 +79,7 @@ def _engine_arguments() -> dict[str, Any]:
     return dict(inspect.signature(of_vllm(".engine.arg_utils").EngineArgs).parameters)
 
 
-def test_vllm_has_the_calls_that_we_make() -> None:
+def test_vllm_has_the_methods_that_are_called() -> None:
     assert {"enable_sleep_mode", "worker_extension_cls", "logprobs_mode"} <= _engine_arguments().keys()
     for name, arguments in {
         "sleep": ("level",),
@@ -84,27 +96,25 @@ def test_vllm_has_the_calls_that_we_make() -> None:
     assert isinstance(InProcessClient(None), transfer.VLLMWeightSyncClient)
 
 
-def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broadcast_sends_metadata_then_tensors_and_finishes(monkeypatch: pytest.MonkeyPatch) -> None:
     client, sent, joined = Recorded(), [], []
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda settings: joined.append(settings) or Recorded())
-    monkeypatch.setattr(weight_update, "own_address", lambda url: ("10.0.0.7", 4567))
+    monkeypatch.setattr(weight_update, "local_address", lambda url: ("10.0.0.7", 4567))
     monkeypatch.setattr(weight_update, "server_client", lambda url: client)
 
     def broadcast(self: Any, source: Any, meta: Any) -> None:
-        sent.append(
-            dict(self._checked_iter(source, meta))
-        )  # vLLM's own check of each tensor against what was announced
+        sent.append(dict(self._checked_iter(source, meta)))  # vLLM checks each tensor against the metadata
 
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    way = ByNCCL("http://10.0.0.1:8000", 4, torch.bfloat16)
-    way.send(WEIGHTS, 1)
-    way.send(WEIGHTS, 2)
+    weight_transfer = NCCLTransfer("http://10.0.0.1:8000", 4, torch.bfloat16)
+    weight_transfer.send(WEIGHTS, 1)
+    weight_transfer.send(WEIGHTS, 2)
     once = ["start_weight_update", "update_weights", "finish_weight_update"]
     assert client.names == ["init_weight_transfer_engine", *once, *once]
     (settings,) = joined
     assert (settings.master_address, settings.master_port, settings.world_size) == ("10.0.0.7", 4567, 5)
 
-    # The worker's half reads what the trainer's half says.
+    # The worker side parses what the trainer side sends.
     worker = object.__new__(nccl_engine.NCCLWeightTransferEngine)
     start = worker.parse_init_info(client.calls[0][1])
     assert (start.rank_offset, start.world_size, start.packed) == (1, 5, True)
@@ -117,14 +127,14 @@ def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: p
     for name, tensor in sent[0].items():
         assert torch.equal(tensor, WEIGHTS[name].to(torch.bfloat16))
 
-    # What fails leaves the group; the next call meets the server anew.
+    # A failed transfer leaves the process group; the next call reconnects.
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", _fails)
     with pytest.raises(RuntimeError, match="the other side left"):
-        way.send(WEIGHTS, 3)
+        weight_transfer.send(WEIGHTS, 3)
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    way.send(WEIGHTS, 4)
+    weight_transfer.send(WEIGHTS, 4)
     assert client.names.count("init_weight_transfer_engine") == 2
-    way.close()
+    weight_transfer.close()
 
 
 def _fails(self: Any, source: Any, meta: Any) -> None:
@@ -133,7 +143,7 @@ def _fails(self: Any, source: Any, meta: Any) -> None:
 
 @pytest.fixture
 def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trainer's half that believes in a GPU: handles stand for the tensors themselves."""
+    """Simulate a GPU for the trainer side; handles describe the tensors."""
     monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="gpu-0"))
     monkeypatch.setattr(torch.cuda, "ipc_collect", lambda: None)
@@ -154,18 +164,18 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_gpu")
-def test_handles_travel_pickled_chunk_by_chunk_and_each_start_needs_no_connection(
+def test_handles_are_sent_pickled_in_chunks_without_a_lasting_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    way, llm = ByIPC(torch.bfloat16), Recorded()
-    way.give(llm)
-    assert llm.calls == []  # nothing taken yet: the folder's weights stay
-    way.take(WEIGHTS, 1)
-    way.give(llm)
+    weight_transfer, llm = IPCTransfer(torch.bfloat16), Recorded()
+    weight_transfer.apply(llm)
+    assert llm.calls == []  # nothing is staged: the weights of the folder stay
+    weight_transfer.stage(WEIGHTS, 1)
+    weight_transfer.apply(llm)
     chunks = ["update_weights"] * len(WEIGHTS)
     assert llm.names == ["init_weight_transfer_engine", "start_weight_update", *chunks, "finish_weight_update"]
     again = Recorded()
-    way.give(again)
+    weight_transfer.apply(again)
     assert again.names == llm.names
 
     worker = object.__new__(ipc_engine.IPCWeightTransferEngine)
@@ -178,22 +188,22 @@ def test_handles_travel_pickled_chunk_by_chunk_and_each_start_needs_no_connectio
         assert update.tensor_sizes == [2 * WEIGHTS[update.names[0]].numel()]
         names += update.names
     assert names == list(WEIGHTS)
-    # vLLM's client over HTTP sends the same form.
+    # vLLM's HTTP client sends the same format.
     posted: list[tuple[str, Any]] = []
     monkeypatch.setattr(
         transfer.HTTPVLLMWeightSyncClient, "_post", lambda self, path, json=None: posted.append((path, json))
     )
-    way.send(transfer.HTTPVLLMWeightSyncClient("http://127.0.0.1:8000"))
+    weight_transfer.send(transfer.HTTPVLLMWeightSyncClient("http://127.0.0.1:8000"))
     assert [path for path, _ in posted] == llm.names
     assert posted[2][1]["update_info"]["ipc_handles_pickled"] == llm.calls[2][1]["update_info"]["ipc_handles_pickled"]
 
 
-def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
+def test_a_sleeping_engine_wakes_in_two_steps_around_a_weight_update() -> None:
     engine = object.__new__(VLLMGenerator)
     llm = Recorded()
     engine._llm, engine._on_gpu, engine._asleep, engine._policy_step = llm, True, False, 3
-    engine._place, engine._handover = Place(sleep=2), ByReload()
-    engine._handover.take(WEIGHTS, 3)
+    engine._options, engine._transfer = VLLMOptions(sleep=2), ReloadTransfer()
+    engine._transfer.stage(WEIGHTS, 3)
     engine.sleep()
     engine.sleep()
     assert llm.calls == [("sleep", {"level": 2})]
@@ -206,16 +216,16 @@ def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
         ("wake_up", {"tags": ["kv_cache"]}),
     ]
     assert llm.names[4:] == ["reset_prefix_cache", "update_weight_version"]
-    engine._place = Place(sleep=1)
+    engine._options = VLLMOptions(sleep=1)
     engine.sleep()
     assert engine._started() is llm
     assert llm.names[6:] == ["sleep", "wake_up"]
     engine._llm = None
 
 
-def test_the_worker_reads_files_by_the_name_that_it_is_told() -> None:
-    way = ByFile(torch.float32)
-    module, _, name = way.options()["worker_extension_cls"].rpartition(".")
+def test_the_worker_extension_path_resolves_to_weight_reader() -> None:
+    weight_transfer = FileTransfer(torch.float32)
+    module, _, name = weight_transfer.engine_arguments()["worker_extension_cls"].rpartition(".")
     assert getattr(importlib.import_module(module), name) is weight_update.WeightReader
-    assert isinstance(way._file.folder, Path)
-    way.close()
+    assert isinstance(weight_transfer._file.folder, Path)
+    weight_transfer.close()

@@ -1,4 +1,4 @@
-"""Stop strings: the one rule, and that the embedded engine and the one behind HTTP follow it."""
+"""Stop strings: the rule, and that the embedded engine and the HTTP engine follow it."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ from mathppo.records import FinishReason
 
 
 class Words(IdsTokenizer):
-    """Decodes one sequence too."""
+    """Tokenizer that can also decode one sequence."""
 
     def decode(self, ids: list[int], **options: Any) -> str:
         return self.batch_decode([ids], **options)[0]
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, so that a letter outside ASCII is several, and two merged ones, as real models have."""
+    """Build a tokenizer with one token per byte, so non-ASCII letters span several tokens, and two merged tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {piece: index for index, piece in enumerate([*alphabet, "ab", "abc"])}
     backend = Tokenizer(BPE(vocabulary, [("a", "b"), ("ab", "c")]))
@@ -44,21 +44,21 @@ BYTES = byte_tokenizer()
 
 
 @given(st.text("abcé½ ", max_size=30), st.lists(st.text("abcé½ ", min_size=1, max_size=4), min_size=1, max_size=3))
-def test_the_end_is_the_first_token_after_which_the_text_holds_a_string(text: str, strings: list[str]) -> None:
+def test_the_end_is_the_first_token_that_completes_a_stop_string(text: str, strings: list[str]) -> None:
     ids = BYTES.encode(text)
     prefixes = [BYTES.decode(ids[:end]) for end in range(len(ids) + 1)]
     expected = next((end for end, prefix in enumerate(prefixes) if any(s in prefix for s in strings)), None)
     stops = StopStrings(BYTES, strings)
-    assert stops.end(ids) == expected
-    one_by_one = (stops.end(ids[:end], end - 1) for end in range(1, len(ids) + 1))
+    assert stops.find_end(ids) == expected
+    one_by_one = (stops.find_end(ids[:end], end - 1) for end in range(1, len(ids) + 1))
     assert next((end for end in one_by_one if end is not None), None) == expected
 
 
-def test_special_tokens_are_spelt_out_and_no_strings_end_nothing() -> None:
+def test_special_tokens_are_searched_and_no_strings_end_nothing() -> None:
     end = BYTES.vocab["<end>"]
-    assert StopStrings(BYTES, ["<end>"]).end([1, end, 2]) == 2
+    assert StopStrings(BYTES, ["<end>"]).find_end([1, end, 2]) == 2
     assert not StopStrings(BYTES, [])
-    assert StopStrings(BYTES, []).end([1, end, 2]) is None
+    assert StopStrings(BYTES, []).find_end([1, end, 2]) is None
 
 
 def requests(count: int) -> list[Request]:
@@ -66,7 +66,7 @@ def requests(count: int) -> list[Request]:
 
 
 @pytest.mark.parametrize("max_batch_size", [3, 64])
-def test_the_embedded_engine_ends_where_the_string_is_complete_and_samples_as_without_it(max_batch_size: int) -> None:
+def test_the_embedded_engine_stops_at_the_string_and_samples_the_same_tokens(max_batch_size: int) -> None:
     engine = HFGenerator(build("llama"), Words(), max_batch_size=max_batch_size)
     free = Sampling(max_new_tokens=20, stop_token_ids=(1,))
     bound = msgspec.structs.replace(free, stop=("7 1", "9"))
@@ -75,7 +75,7 @@ def test_the_embedded_engine_ends_where_the_string_is_complete_and_samples_as_wi
     assert {rollout.finish_reason for rollout in ended} == set(FinishReason)
     for rollout in ended:
         longer = whole[rollout.problem_id]
-        cut = StopStrings(Words(), bound.stop).end(longer.completion_ids)
+        cut = StopStrings(Words(), bound.stop).find_end(longer.completion_ids)
         assert rollout.completion_ids == longer.completion_ids[:cut]
         assert rollout.behaviour_logprobs == pytest.approx(longer.behaviour_logprobs[:cut], abs=1e-5)
         assert rollout.completion == " ".join(map(str, rollout.completion_ids))
@@ -85,18 +85,18 @@ def test_the_embedded_engine_ends_where_the_string_is_complete_and_samples_as_wi
     assert all(any(text in rollout.completion for text in bound.stop) for rollout in by_string)
 
 
-def test_an_empty_string_is_refused() -> None:
+def test_an_empty_stop_string_is_rejected() -> None:
     engine = HFGenerator(build("llama"), Words())
     with pytest.raises(BadInput, match="expected stop strings of one character or more"):
         engine.generate(requests(1), Sampling(max_new_tokens=2, stop_token_ids=(1,), stop=("7", "")))
 
 
-def test_a_server_is_asked_to_stop_and_its_tokens_are_kept_to_the_string() -> None:
+def test_a_server_gets_the_stop_strings_and_its_tokens_are_kept_up_to_one() -> None:
     with serve() as fake:
         engine = ServerGenerator(Server(url=fake.url), Words())
         sampling = Sampling(max_new_tokens=6, stop_token_ids=(2,), stop=("1 2",))
         request = Request(problem_id="p", sample_index=0, prompt_ids=(1, 5), seed=10123)
-        (rollout,) = engine.generate([request], sampling)  # the server's own tokens spell its seed: 0 1 0 1 2 3
+        (rollout,) = engine.generate([request], sampling)  # the server's tokens are the digits of the seed: 0 1 0 1 2 3
         assert fake.asked[0]["stop"] == ["1 2"]
         assert fake.asked[0]["include_stop_str_in_output"]
         assert (rollout.completion_ids, rollout.completion) == ([0, 1, 0, 1, 2], "0 1 0 1 2")
@@ -104,13 +104,14 @@ def test_a_server_is_asked_to_stop_and_its_tokens_are_kept_to_the_string() -> No
         assert rollout.terminated
         fake.change = lambda choice: choice | {"finish_reason": "stop", "token_ids": [0, 1, 0, 1, 0, 3]}
         with pytest.raises(
-            BadInput, match=r"expected .* to give the tokens of the stop string .* any of generator.stop"
+            BadInput,
+            match=r"expected .* to return the tokens of the stop string, got ids without any of generator.stop",
         ):
             list(engine.generate([request], sampling))
         engine.close()
 
 
-def test_the_settings_add_to_the_end_token() -> None:
+def test_stop_settings_are_added_to_the_end_token() -> None:
     tokenizer = build_equation_tokenizer()
     config = load_config(None, [("generator.stop", '["\\n\\n", "so"]'), ("generator.stop_token_ids", "[7, 2]")])
     sampling = sampling_of(config, tokenizer)

@@ -1,4 +1,4 @@
-"""Weights for an engine: compared before they are sent, written whole, and removed afterwards."""
+"""Weights for an engine: checks before sending, and the weights file."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_whole_state_dict_with_its_tied_head_is_what_a_folder_expects(folder: Path) -> None:
+def test_a_complete_state_dict_with_a_tied_head_matches_its_folder(folder: Path) -> None:
     policy = tiny_learner(algorithm="reinforce++", seed=3).policy
     assert has_tied_head(folder)
     assert "lm_head.weight" not in expected_shapes(folder)
     check_weights(policy.state_dict(), expected_shapes(folder), is_tied=True, policy_step=3)
 
 
-def test_named_parameters_lack_the_tied_head_and_are_refused(folder: Path) -> None:
+def test_named_parameters_without_the_tied_head_are_rejected(folder: Path) -> None:
     policy = tiny_learner(algorithm="reinforce++").policy
     with pytest.raises(BadCheckpoint, match=r"step 3: expected the \d+ tensors .* got no lm_head\.weight \(1 diff"):
         check_weights(dict(policy.named_parameters()), expected_shapes(folder), is_tied=True, policy_step=3)
@@ -38,13 +38,13 @@ def test_named_parameters_lack_the_tied_head_and_are_refused(folder: Path) -> No
         ({"model.norm.weight": torch.zeros(3)}, r"model\.norm\.weight of shape \(3,\) instead of \(32,\)"),
     ],
 )
-def test_weights_of_another_model_are_refused(folder: Path, change: dict[str, torch.Tensor], message: str) -> None:
+def test_weights_of_another_model_are_rejected(folder: Path, change: dict[str, torch.Tensor], message: str) -> None:
     weights = tiny_learner(algorithm="reinforce++").policy.state_dict() | change
     with pytest.raises(BadCheckpoint, match=message):
         check_weights(weights, expected_shapes(folder), is_tied=True, policy_step=0)
 
 
-def test_folders_without_a_whole_model_are_refused(tmp_path: Path) -> None:
+def test_folders_without_a_complete_model_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match=r"found no config\.json"):
         expected_shapes(tmp_path)
     (tmp_path / "config.json").write_text("{}")
@@ -55,7 +55,7 @@ def test_folders_without_a_whole_model_are_refused(tmp_path: Path) -> None:
         expected_shapes(tmp_path)
 
 
-def test_a_file_of_weights_replaces_the_one_before_and_goes_at_the_end(tmp_path: Path) -> None:
+def test_a_weights_file_replaces_the_previous_one_and_is_removed_at_close(tmp_path: Path) -> None:
     policy = tiny_learner(algorithm="reinforce++").policy
     file = WeightsFile(tmp_path / "shared")
     first = file.write(policy.state_dict(), 1, torch.bfloat16)
@@ -68,7 +68,7 @@ def test_a_file_of_weights_replaces_the_one_before_and_goes_at_the_end(tmp_path:
     assert list((tmp_path / "shared").iterdir()) == []
 
 
-def test_a_folder_of_its_own_goes_too() -> None:
+def test_a_temporary_folder_is_removed_at_close() -> None:
     file = WeightsFile()
     file.write({"x": torch.ones(2), "n": torch.arange(2)}, 0, torch.bfloat16)
     assert file.folder.is_dir()

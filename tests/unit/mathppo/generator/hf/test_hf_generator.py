@@ -1,4 +1,4 @@
-"""The embedded engine's answers and refusals on a tiny model; its numbers are in the integration test."""
+"""Interface and errors of the embedded engine on a tiny model; the integration test checks its numbers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def engine(model: Any) -> HFGenerator:
 
 
 def favour(model: Any, token: int) -> None:
-    """Make one token all but certain after any prompt: its output row is the final norm's bias-free direction."""
+    """Make one token almost certain after any prompt, with a zero output matrix and a bias."""
     model.lm_head = torch.nn.Linear(model.config.hidden_size, VOCAB_SIZE, bias=True)
     torch.nn.init.zeros_(model.lm_head.weight)
     torch.nn.init.zeros_(model.lm_head.bias)
@@ -59,14 +59,14 @@ def test_the_budget_truncates_and_changes_no_id(model: Any) -> None:
     assert rollout.truncated
 
 
-def test_a_stop_token_on_the_last_place_terminates(model: Any) -> None:
+def test_a_stop_token_at_the_last_position_terminates(model: Any) -> None:
     favour(model, 1)
     sampling = Sampling(max_new_tokens=1, stop_token_ids=(5, 1))
     (rollout,) = HFGenerator(model, IdsTokenizer()).generate([request()], sampling)
     assert (rollout.completion_ids, rollout.finish_reason) == ([1], FinishReason.STOP)
 
 
-def test_stop_tokens_are_those_of_the_sampling_not_of_the_model(model: Any) -> None:
+def test_stop_tokens_come_from_sampling_not_from_the_model(model: Any) -> None:
     favour(model, 9)
     model.config.eos_token_id = 9
     model.generation_config.eos_token_id = 9
@@ -94,7 +94,7 @@ def test_completions_are_yielded_as_they_finish(model: Any) -> None:
     )
     requests = [request(f"p{i}", prompt=(2,) * (CONTEXT - i)) for i in range(1, 6)]
     order = [r.problem_id for r in engine.generate(requests, Sampling(max_new_tokens=9, stop_token_ids=()))]
-    assert order == ["p1", "p2", "p3", "p4", "p5"]  # the least room first
+    assert order == ["p1", "p2", "p3", "p4", "p5"]  # the smallest budget first
     assert progress[-1] == (5, 5)
     assert [done for done, _ in progress] == sorted({done for done, _ in progress})
 
@@ -103,7 +103,7 @@ def test_no_requests_give_no_rollouts(engine: HFGenerator) -> None:
     assert list(engine.generate([], SAMPLING)) == []
 
 
-def test_the_mode_of_each_module_is_put_back(model: Any) -> None:
+def test_the_training_mode_of_each_module_is_restored(model: Any) -> None:
     model.train()
     model.model.layers[0].eval()
     before = [module.training for module in model.modules()]
@@ -129,7 +129,7 @@ def test_the_model_can_be_trained_afterwards(model: Any) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (request("e", prompt=()), r"problem 'e' sample 0: expected at least one prompt id, got none; give"),
+        (request("e", prompt=()), r"problem 'e' sample 0: expected at least one prompt id, got none; add"),
         (
             request("v", prompt=(3, VOCAB_SIZE)),
             r"problem 'v' sample 0: expected prompt ids in 0\.\.22, got 23; tokenize",
@@ -142,24 +142,24 @@ def test_the_model_can_be_trained_afterwards(model: Any) -> None:
         (request("good"), r"problem 'good' sample 0: expected one request per sample, got two; number the samples"),
     ],
 )
-def test_bad_requests_are_refused_before_anything_is_sampled(engine: HFGenerator, bad: Request, message: str) -> None:
+def test_bad_requests_are_rejected_before_sampling(engine: HFGenerator, bad: Request, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         engine.generate([request("good"), bad], SAMPLING)
 
 
-def test_a_stop_token_outside_the_vocabulary_is_refused(engine: HFGenerator) -> None:
+def test_a_stop_token_outside_the_vocabulary_is_rejected(engine: HFGenerator) -> None:
     with pytest.raises(BadInput, match=r"expected stop_token_ids in 0\.\.22, got 23"):
         engine.generate([request()], Sampling(max_new_tokens=1, stop_token_ids=(VOCAB_SIZE,)))
 
 
 @pytest.mark.parametrize("limits", [{"max_batch_size": 0}, {"max_batch_tokens": 0}])
-def test_limits_below_one_are_refused(model: Any, limits: dict[str, Any]) -> None:
+def test_limits_below_one_are_rejected(model: Any, limits: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"expected max_batch_\w+ >= 1, got 0"):
         HFGenerator(model, IdsTokenizer(), **limits)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_broken_weights_are_named(model: Any, temperature: float) -> None:
+def test_non_finite_logits_name_the_request(model: Any, temperature: float) -> None:
     with torch.no_grad():
         model.model.norm.weight.fill_(torch.nan)
     stream = HFGenerator(model, IdsTokenizer()).generate(
@@ -171,7 +171,7 @@ def test_broken_weights_are_named(model: Any, temperature: float) -> None:
         next(stream)
 
 
-def test_refresh_labels_what_follows(model: Any, engine: HFGenerator) -> None:
+def test_refresh_sets_the_policy_step_of_later_rollouts(model: Any, engine: HFGenerator) -> None:
     favour(model, 9)
     engine.refresh(5)
     assert engine.policy_step == 5
@@ -179,7 +179,7 @@ def test_refresh_labels_what_follows(model: Any, engine: HFGenerator) -> None:
     assert (rollout.policy_step, rollout.completion_ids) == (5, [9] * 6)
 
 
-def test_completions_in_flight_do_not_mix_two_policies(engine: HFGenerator) -> None:
+def test_a_refresh_fails_unfinished_completions(engine: HFGenerator) -> None:
     stream: Iterator[Rollout] = engine.generate(
         [request("a", prompt=(2,) * (CONTEXT - 1)), request("b")], Sampling(max_new_tokens=9, stop_token_ids=())
     )
@@ -189,7 +189,7 @@ def test_completions_in_flight_do_not_mix_two_policies(engine: HFGenerator) -> N
         next(stream)
 
 
-def test_a_closed_engine_is_refused_and_closing_twice_does_nothing(engine: HFGenerator) -> None:
+def test_a_closed_engine_raises_and_a_second_close_does_nothing(engine: HFGenerator) -> None:
     engine.close()
     engine.close()
     with pytest.raises(BadInput, match="expected an open engine"):
@@ -197,25 +197,25 @@ def test_a_closed_engine_is_refused_and_closing_twice_does_nothing(engine: HFGen
 
 
 @pytest.mark.parametrize("drop_tied_head", [False, True])
-def test_loaded_weights_answer_as_their_owner_does(engine: HFGenerator, drop_tied_head: bool) -> None:
+def test_loaded_weights_sample_like_their_source_model(engine: HFGenerator, drop_tied_head: bool) -> None:
     other = build("llama", seed=1)
     weights = other.state_dict()
     if drop_tied_head:
-        del weights["lm_head.weight"]  # as a safetensors file of a tied model has it
+        del weights["lm_head.weight"]  # as in the safetensors file of a tied model
     engine.load(weights, policy_step=9)
     (rollout,) = engine.generate([request()], SAMPLING)
     (expected,) = HFGenerator(other, IdsTokenizer(special=(1,)), policy_step=9).generate([request()], SAMPLING)
     assert rollout == expected
 
 
-def test_a_half_precision_copy_takes_float32_weights(model: Any) -> None:
+def test_a_half_precision_copy_accepts_float32_weights(model: Any) -> None:
     copy = build("llama", seed=1).to(torch.bfloat16)
     HFGenerator(copy, IdsTokenizer()).load(model.state_dict(), policy_step=1)
     assert torch.equal(copy.model.norm.weight, model.model.norm.weight.to(torch.bfloat16))
     assert copy.dtype == torch.bfloat16
 
 
-def test_weights_changed_in_place_are_seen_by_the_next_completions(model: Any, engine: HFGenerator) -> None:
+def test_later_completions_use_weights_changed_in_place(model: Any, engine: HFGenerator) -> None:
     before = list(engine.generate([request()], SAMPLING))
     with torch.no_grad():
         for parameter, new in zip(model.parameters(), build("llama", seed=1).parameters(), strict=True):
@@ -229,7 +229,7 @@ def test_weights_changed_in_place_are_seen_by_the_next_completions(model: Any, e
     assert after != before
 
 
-def test_samples_of_one_prompt_differ_by_their_seeds_only(engine: HFGenerator) -> None:
+def test_samples_of_one_prompt_depend_only_on_their_seeds(engine: HFGenerator) -> None:
     requests = [request(sample_index=i, seed=i // 2) for i in range(4)]
     ids = {r.sample_index: r.completion_ids for r in engine.generate(requests, SAMPLING)}
     assert ids[0] == ids[1]
@@ -245,7 +245,7 @@ def test_samples_of_one_prompt_differ_by_their_seeds_only(engine: HFGenerator) -
         (lambda w: w.update({"model.norm.weight": torch.zeros(3)}), r"shape \(3,\) instead of \(32,\)"),
     ],
 )
-def test_weights_of_another_model_are_refused_and_change_nothing(
+def test_weights_of_another_model_are_rejected_and_change_nothing(
     model: Any, engine: HFGenerator, change: Any, message: str
 ) -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -265,7 +265,7 @@ def checkpoint(tmp_path: Path, model: Any) -> Path:
     return folder
 
 
-def test_a_checkpoint_folder_samples_as_the_saved_model(checkpoint: Path, model: Any) -> None:
+def test_a_checkpoint_folder_samples_like_the_saved_model(checkpoint: Path, model: Any) -> None:
     tokenizer = build_equation_tokenizer()
     with HFGenerator.from_pretrained(checkpoint, policy_step=3) as loaded:
         (rollout,) = loaded.generate([request()], SAMPLING)
@@ -274,7 +274,7 @@ def test_a_checkpoint_folder_samples_as_the_saved_model(checkpoint: Path, model:
     assert rollout.completion == tokenizer.decode(rollout.completion_ids, skip_special_tokens=True)
 
 
-def test_dtype_is_as_asked(checkpoint: Path) -> None:
+def test_a_checkpoint_loads_in_the_requested_dtype(checkpoint: Path) -> None:
     loaded = HFGenerator.from_pretrained(checkpoint, dtype=torch.bfloat16)
     (rollout,) = loaded.generate([request()], SAMPLING)
     assert len(rollout.completion_ids) >= 1
@@ -341,7 +341,7 @@ def _no_object(folder: Path) -> None:
         _sets(vocab_size=-1),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_in_one_line(checkpoint: Path, damage: Any) -> None:
+def test_a_damaged_checkpoint_gives_a_one_line_error(checkpoint: Path, damage: Any) -> None:
     damage(checkpoint)
     with pytest.raises(BadCheckpoint, match=r"checkpoint: expected .*, got .*; point to a folder") as caught:
         HFGenerator.from_pretrained(checkpoint)
@@ -349,6 +349,6 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(checkpoint: Path, damage: A
 
 
 @pytest.mark.parametrize("name", ["nowhere", "org/model"])
-def test_a_missing_checkpoint_is_refused_without_asking_the_network(tmp_path: Path, name: str) -> None:
+def test_a_missing_checkpoint_is_rejected_without_network_access(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadCheckpoint, match=r"expected a checkpoint folder with config\.json, got none; point to"):
         HFGenerator.from_pretrained(tmp_path / name)

@@ -1,4 +1,4 @@
-"""The engine behind HTTP, against a real server on the loopback interface."""
+"""HTTP engine against a server on the loopback interface."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ SAMPLING = Sampling(max_new_tokens=4, stop_token_ids=(2, 7), temperature=0.7, to
 
 
 class Words(IdsTokenizer):
-    """Decodes one sequence."""
+    """Tokenizer that can decode one sequence."""
 
     def decode(self, ids: list[int], **options: Any) -> str:
         return self.batch_decode([ids], **options)[0]
@@ -53,7 +53,7 @@ def engine(fake: Fake) -> Iterator[Opener]:
         one.close()
 
 
-def test_every_request_says_all_its_sampling_parameters_and_its_own_seed(fake: Fake, engine: Opener) -> None:
+def test_every_request_contains_all_sampling_parameters_and_its_seed(fake: Fake, engine: Opener) -> None:
     (rollout,) = engine().generate([request(1)], SAMPLING)
     (body,) = fake.asked
     assert body["prompt"] == [1, 5, 5]
@@ -68,19 +68,19 @@ def test_every_request_says_all_its_sampling_parameters_and_its_own_seed(fake: F
     assert (rollout.policy_step, rollout.seed, rollout.truncated) == (3, 9001, True)
 
 
-def test_each_request_gets_its_own_answer_whatever_is_in_flight(fake: Fake, engine: Opener) -> None:
+def test_parallel_requests_get_their_responses(fake: Fake, engine: Opener) -> None:
     rollouts = list(engine(max_connections=7).generate([request(i) for i in range(40)], SAMPLING))
     assert {r.problem_id: r.completion_ids for r in rollouts} == {f"p{i}": [9, 0, i // 10, i % 10] for i in range(40)}
 
 
-def test_the_context_of_the_server_cuts_the_budget(fake: Fake, engine: Opener) -> None:
+def test_the_server_context_limits_the_budget(fake: Fake, engine: Opener) -> None:
     (rollout,) = engine().generate([request(0, length=38)], SAMPLING)
     assert len(rollout.completion_ids) == 2
     with pytest.raises(BadInput, match="expected a prompt of at most 39 tokens"):
         engine().generate([request(0, length=40)], SAMPLING)
 
 
-def test_a_server_in_trouble_is_asked_again_and_not_for_ever(fake: Fake, engine: Opener) -> None:
+def test_server_errors_are_retried_a_limited_number_of_times(fake: Fake, engine: Opener) -> None:
     fake.failures = 2
     assert len(list(engine(max_retries=2).generate([request()], SAMPLING))) == 1
     fake.failures = 3
@@ -88,15 +88,15 @@ def test_a_server_in_trouble_is_asked_again_and_not_for_ever(fake: Fake, engine:
         list(engine(max_retries=2).generate([request()], SAMPLING))
 
 
-def test_a_refused_request_is_not_sent_again(fake: Fake, engine: Opener) -> None:
+def test_a_rejected_request_is_not_sent_again(fake: Fake, engine: Opener) -> None:
     fake.status = 400
-    with pytest.raises(BadInput, match="refused it: /v1/completions answered 400: no such thing"):
+    with pytest.raises(BadInput, match="rejected it: /v1/completions answered 400: no such thing"):
         list(engine().generate([request()], SAMPLING))
     assert len(fake.asked) == 1
 
 
 @pytest.mark.parametrize("missing", ["token_ids", "logprobs"])
-def test_an_api_without_ids_or_logprobs_is_refused(fake: Fake, engine: Opener, missing: str) -> None:
+def test_a_response_without_ids_or_logprobs_is_rejected(fake: Fake, engine: Opener, missing: str) -> None:
     fake.change = lambda choice: {key: value for key, value in choice.items() if key != missing}
     with pytest.raises(BadInput, match="expected token_ids and logprobs in the answer"):
         list(engine().generate([request()], SAMPLING))
@@ -106,15 +106,13 @@ def test_an_api_without_ids_or_logprobs_is_refused(fake: Fake, engine: Opener, m
     "whole",
     [b"<html>", [], {"choices": []}, {"choices": [{"token_ids": "12"}]}, {"choices": [{"token_ids": [1.5]}]}, None],
 )
-def test_an_answer_of_another_shape_is_said_so_and_hangs_nothing(fake: Fake, engine: Opener, whole: Any) -> None:
+def test_a_malformed_response_raises_and_does_not_hang(fake: Fake, engine: Opener, whole: Any) -> None:
     fake.whole = lambda body: whole
     with pytest.raises(StageFailed, match=r"problem 'p[01]' sample 0: expected .*answer"):
         list(engine(max_retries=1).generate([request(), request(1)], SAMPLING))
 
 
-def test_an_answer_that_cannot_be_decoded_hangs_nothing(
-    fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoding_error_does_not_hang(fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     def decode(self: Words, ids: list[int], **options: Any) -> str:
         raise OverflowError("can't convert to u32")
 
@@ -123,7 +121,7 @@ def test_an_answer_that_cannot_be_decoded_hangs_nothing(
         list(engine().generate([request()], SAMPLING))
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(fake: Fake, engine: Opener) -> None:
+def test_a_closed_idle_connection_is_not_a_failure(fake: Fake, engine: Opener) -> None:
     fake.hangs_up = True
     opened = engine(max_retries=0)
     requests = [request(index) for index in range(4)]
@@ -132,7 +130,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_no_failure(fake: Fake,
     assert len(fake.asked) == 12
 
 
-def test_a_busy_server_is_waited_for_longer_than_a_broken_one(
+def test_a_busy_server_gets_more_tries_than_a_broken_one(
     fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.busy = 12
@@ -143,39 +141,41 @@ def test_a_busy_server_is_waited_for_longer_than_a_broken_one(
         list(engine(max_retries=0).generate([request()], SAMPLING))
 
 
-def test_a_server_that_does_not_answer_is_given_up(fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_respond_times_out(fake: Fake, engine: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.pause_s = 1.0
     monkeypatch.setattr(http_client, "TIMEOUT_S", 0.1)
     with pytest.raises(StageFailed, match="in 2 tries, got TimeoutError"):
         list(engine(max_retries=1).generate([request()], SAMPLING))
 
 
-def test_any_other_end_of_a_completion_is_an_error(fake: Fake, engine: Opener) -> None:
+def test_an_unknown_finish_reason_is_an_error(fake: Fake, engine: Opener) -> None:
     fake.change = lambda choice: choice | {"finish_reason": "abort"}
-    with pytest.raises(StageFailed, match="by stop or length, got 'abort'"):
+    with pytest.raises(StageFailed, match=r"finish reason 'stop' or 'length' from .*, got 'abort'"):
         list(engine().generate([request()], SAMPLING))
 
 
-def test_a_model_that_is_not_served_is_named(fake: Fake, engine: Opener) -> None:
+def test_a_model_that_is_not_served_is_rejected(fake: Fake, engine: Opener) -> None:
     assert engine(model="other").policy_step == 3
     with pytest.raises(BadSetting, match=r"generator\.served_model: expected one of policy, other at"):
         engine(model="third")
 
 
-@pytest.mark.parametrize("url", ["", "ftp://127.0.0.1", "http://"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+@pytest.mark.parametrize(
+    "url", ["", "ftp://127.0.0.1", "http://", "http://localhost:port", "http://localhost:99999", "http://[::1"]
+)
+def test_an_invalid_address_is_rejected(url: str) -> None:
     with pytest.raises(BadSetting, match=r"generator\.url: expected an address such as"):
         ServerGenerator(Server(url=url), Words())
 
 
-def test_nobody_at_the_address_is_said_so() -> None:
+def test_an_unreachable_address_is_rejected() -> None:
     with serve() as gone:
         url = gone.url
     with pytest.raises(BadSetting, match=r"generator\.url: expected an OpenAI-compatible server"):
         ServerGenerator(Server(url=url), Words())
 
 
-def test_new_weights_are_written_announced_and_removed(fake: Fake, engine: Opener, tmp_path: Path) -> None:
+def test_new_weights_are_written_loaded_and_removed(fake: Fake, engine: Opener, tmp_path: Path) -> None:
     policy = tiny_learner(algorithm="reinforce++").policy
     policy.save_pretrained(tmp_path / "policy")
     shared = tmp_path / "shared"
@@ -191,12 +191,12 @@ def test_new_weights_are_written_announced_and_removed(fake: Fake, engine: Opene
         with pytest.raises(BadCheckpoint, match=r"no lm_head\.weight"):
             opened.refresh(6, dict(policy.named_parameters()))
         fake.failures = 1
-        with pytest.raises(StageFailed, match=r"expected a vLLM server that takes weights.*--worker-extension-cls"):
+        with pytest.raises(StageFailed, match=r"expected a vLLM server that accepts weights.*--worker-extension-cls"):
             opened.refresh(6, policy.state_dict())
     assert list(shared.iterdir()) == []
 
 
-def test_no_completion_is_taken_for_one_of_weights_that_came_later(fake: Fake, engine: Opener, tmp_path: Path) -> None:
+def test_a_refresh_fails_unfinished_completions(fake: Fake, engine: Opener, tmp_path: Path) -> None:
     policy = tiny_learner(algorithm="reinforce++").policy
     policy.save_pretrained(tmp_path / "policy")
     opened = engine(takes_weights=True, weights_folder=str(tmp_path / "shared"), folder=tmp_path / "policy")
@@ -207,6 +207,6 @@ def test_no_completion_is_taken_for_one_of_weights_that_came_later(fake: Fake, e
         next(rollouts)
 
 
-def test_an_openai_engine_takes_no_weights(fake: Fake, engine: Opener) -> None:
+def test_an_openai_engine_rejects_weights(fake: Fake, engine: Opener) -> None:
     with pytest.raises(BadInput, match="train with 'hf', 'vllm' or 'vllm-http'"):
         engine().refresh(1, {})

@@ -1,4 +1,4 @@
-"""What a vLLM server is told, and in which order, when it gets new weights or leaves the GPU's memory for a while."""
+"""Requests to a vLLM server, and their order, for weight updates and sleep."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +11,9 @@ from vllm_samples import build, save
 
 from mathppo.errors import BadInput, StageFailed
 from mathppo.generator.server import server_weights
-from mathppo.generator.server.http_client import Address
+from mathppo.generator.server.http_client import HTTPClient
 from mathppo.generator.server.server_weights import ServerWeights
-from mathppo.generator.vllm.weight_update import own_address
+from mathppo.generator.vllm.weight_update import local_address
 from mathppo.prompts import build_equation_tokenizer
 
 WEIGHTS = build(0).state_dict()
@@ -31,8 +31,8 @@ def fake() -> Iterator[Fake]:
 
 
 @pytest.fixture
-def server(fake: Fake) -> Iterator[Address]:
-    address = Address(fake.url + "/v1")
+def server(fake: Fake) -> Iterator[HTTPClient]:
+    address = HTTPClient(fake.url + "/v1")
     yield address
     address.close()
 
@@ -43,7 +43,9 @@ def paths(fake: Fake) -> list[str]:
     return asked
 
 
-def test_a_server_that_sleeps_wakes_by_halves_around_the_new_weights(fake: Fake, server: Address, folder: Path) -> None:
+def test_a_sleeping_server_wakes_in_two_steps_around_a_weight_update(
+    fake: Fake, server: HTTPClient, folder: Path
+) -> None:
     weights = ServerWeights(server, folder, sleep=2)
     weights.sleep()
     weights.sleep()
@@ -60,8 +62,8 @@ def test_a_server_that_sleeps_wakes_by_halves_around_the_new_weights(fake: Fake,
 
 
 @pytest.mark.parametrize("failing", ["/collective_rpc", "/resume"])
-def test_a_server_that_fails_on_the_way_is_asked_to_go_on_and_said_so(
-    fake: Fake, server: Address, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+def test_a_server_that_fails_during_an_update_is_resumed(
+    fake: Fake, server: HTTPClient, folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     post = server.post
 
@@ -71,13 +73,13 @@ def test_a_server_that_fails_on_the_way_is_asked_to_go_on_and_said_so(
 
     monkeypatch.setattr(server, "post", fail)
     weights = ServerWeights(server, folder)
-    with pytest.raises(StageFailed, match=rf"takes weights, got: {failing} answered 500: engine is dead"):
+    with pytest.raises(StageFailed, match=rf"accepts weights, got: {failing} answered 500: engine is dead"):
         weights.send(WEIGHTS, 1)
     assert "/resume" in paths(fake)
     weights.close()
 
 
-def test_one_that_kept_its_weights_wakes_for_a_request(fake: Fake, server: Address, folder: Path) -> None:
+def test_a_server_at_sleep_level_1_wakes_for_a_request(fake: Fake, server: HTTPClient, folder: Path) -> None:
     weights = ServerWeights(server, folder, sleep=1)
     weights.wake()
     weights.sleep()
@@ -87,12 +89,12 @@ def test_one_that_kept_its_weights_wakes_for_a_request(fake: Fake, server: Addre
     ServerWeights(server, folder).sleep()
     assert paths(fake) == []
     fake.failures = 1
-    with pytest.raises(StageFailed, match=r"expected a vLLM server that can sleep, got: .* --enable-sleep-mode"):
+    with pytest.raises(StageFailed, match=r"expected a vLLM server that supports sleep, got: .* --enable-sleep-mode"):
         weights.sleep()
 
 
 class Broadcast:
-    """Says how it was built and what it was given."""
+    """Records its arguments and the steps that were sent."""
 
     def __init__(self, url: str, num_workers: int, dtype: torch.dtype) -> None:
         self.url, self.num_workers, self.dtype = url, num_workers, dtype
@@ -109,8 +111,8 @@ class Broadcast:
         self.steps.append(-1)
 
 
-def test_a_broadcast_meets_the_server_once_and_ends_with_it(
-    fake: Fake, server: Address, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_broadcast_connects_once_and_closes_with_the_engine(
+    fake: Fake, server: HTTPClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Broadcast] = []
 
@@ -118,8 +120,8 @@ def test_a_broadcast_meets_the_server_once_and_ends_with_it(
         made.append(Broadcast(*options))
         return made[-1]
 
-    monkeypatch.setattr(server_weights, "ByNCCL", make)
-    monkeypatch.setattr(Address, "get", lambda self, path: {"/get_world_size": {"world_size": 4}}[path])
+    monkeypatch.setattr(server_weights, "NCCLTransfer", make)
+    monkeypatch.setattr(HTTPClient, "get", lambda self, path: {"/get_world_size": {"world_size": 4}}[path])
     weights = ServerWeights(server, folder, transfer="nccl", dtype="bfloat16")
     weights.send(WEIGHTS, 1)
     weights.send(WEIGHTS, 2)
@@ -134,7 +136,7 @@ def test_a_broadcast_meets_the_server_once_and_ends_with_it(
     assert one.steps == [1, 2, -1]
 
 
-def test_the_address_of_this_machine_is_the_one_that_the_server_sees(fake: Fake) -> None:
-    address, port = own_address(fake.url)
+def test_local_address_is_the_one_that_the_server_sees(fake: Fake) -> None:
+    address, port = local_address(fake.url)
     assert address == "127.0.0.1"
     assert port > 0
