@@ -9,14 +9,6 @@ from pathlib import Path
 from types import FrameType
 
 import msgspec
-from mathppo.pipeline.stages.sample_and_grade import (
-    Grading,
-    make_requests,
-    open_pool,
-    sampling_of,
-    write_rollouts,
-    write_scored,
-)
 from source_tree import ROOT, parse
 from tiny_runs import tiny_config
 
@@ -25,6 +17,8 @@ from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
 from mathppo.learner.learner import Learner
 from mathppo.learner.load_learner import start_critic
+from mathppo.pipeline.stages.generate import generate, make_requests, sampling_of
+from mathppo.pipeline.stages.grade import BackgroundGrader, grade, open_pool
 from mathppo.pipeline.stages.learn import learn
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.records import Problem
@@ -89,14 +83,14 @@ def run_iteration(folder: Path) -> None:
     critic = start_critic(policy, config.learner)
     learner = Learner(policy, critic, None, config.learner, temperature=config.generator.temperature)
     problems = [Problem(id=f"p{i}", question=f"{i}x=6", reference=str(6 // i)) for i in (1, 2, 3)]
-    requests = make_requests(problems, tokenizer, config, samples=2, purpose="sample")
+    requests = make_requests(problems, tokenizer, config, samples=2, purpose=("sample",))
     with open_pool(config.grader) as pool:
-        grading = Grading(pool, {problem.id: problem for problem in problems})
-        rollouts = write_rollouts(
+        grader = BackgroundGrader(pool, {problem.id: problem for problem in problems}, config.problems.template)
+        rollouts = generate(
             HFGenerator(policy, tokenizer), requests, sampling_of(config, tokenizer), folder / "rollouts",
-            made_from="", on_rollout=grading.add,
+            made_from="tiny", on_rollout=grader.add,
         )  # fmt: skip
-        scored = write_scored(grading, rollouts, config, folder / "scored", made_from="")
+        scored = grade(grader, rollouts, config, folder / "scored", source=folder / "rollouts", made_from="tiny")
     assert learn(learner, scored, config, tokenizer)["num_updates_skipped"] == 0.0
 
 
