@@ -6,14 +6,18 @@ until shown otherwise: they run in the sandboxed jinja environment of transforme
 
 import re
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jinja2
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.records import Problem
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+else:
+    PreTrainedTokenizerBase = Any  # commands that tokenize nothing do not wait for transformers
 
 TEMPLATES: Final = ("plain", "none", "boxed", "few_shot", "few_shot_short", "r1", "chat_boxed")
 """How a question becomes a prompt; every text but the chat's begins with the begin token, where there is one.
@@ -71,12 +75,14 @@ _PHRASES: Final = (
 _CHARACTERS: Final = "0123456789xy+-*/=(),;{}^\n "
 
 
-def build_equation_tokenizer() -> PreTrainedTokenizerFast:
+def build_equation_tokenizer() -> "PreTrainedTokenizerFast":
     """The tokenizer of the built-in families: one token a character, one for each instruction and worded answer.
 
     It has no unknown token: text outside its alphabet is refused (M-prompts-1). Decoding gives back the encoded text
     exactly. Saved with `save_pretrained`, it loads anywhere with `AutoTokenizer`.
     """
+    from transformers import PreTrainedTokenizerFast
+
     tokens = (*_SPECIAL, *_PHRASES, *_CHARACTERS)
     backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}))
     pattern = "|".join([*map(re.escape, _PHRASES), r"[\s\S]"])

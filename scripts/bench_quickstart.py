@@ -26,11 +26,11 @@ from mathppo.evaluate.accuracy import Evaluation, Mode
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
 from mathppo.learner.supervised import make_optimizer, supervised_step
-from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import evaluate_policy, read_evaluations
 from mathppo.pipeline.stages.sample_and_grade import open_pool
 from mathppo.pipeline.stages.warmstart import draw_examples
+from mathppo.pipeline.train import train
 from mathppo.progress import Reporter
 from mathppo.recipes import recipe_path
 from mathppo.storage.store import PROBLEMS, read_artefact

@@ -25,9 +25,9 @@ from mathppo.config import Config, load_config
 from mathppo.evaluate.accuracy import EvaluationRow
 from mathppo.learner.backend import models
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import read_evaluations
+from mathppo.pipeline.train import train
 from mathppo.progress import Reporter
 
 POLICIES = ("terminal", "bootstrap", "mask", "penalty")

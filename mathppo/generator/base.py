@@ -5,13 +5,15 @@ the same protocol, and `engines.open_engine` gives the one that the settings nam
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
-from torch import Tensor
 
 from mathppo.records import Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +79,7 @@ class Generator(Protocol):
         """
         ...
 
-    def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
+    def refresh(self, policy_step: int, weights: "Mapping[str, Tensor] | None" = None) -> None:
         """Take the weights of `policy_step`, without a restart; nothing of the old ones, caches included, stays in use.
 
         Args:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY, tiny_config
 
-from mathppo.cli import commands, main
+from mathppo.cli import main
 from mathppo.pipeline.run_directory import RunDirectory, check_run
+from mathppo.pipeline.stages import prepare
 from mathppo.storage import store
 
 SETTINGS = [f"--{key}={value}" for key, value in TINY]
@@ -122,7 +123,7 @@ def test_memory_that_runs_out_is_one_line_with_what_takes_less(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(commands, "prepare", fail)
+    monkeypatch.setattr(prepare, "prepare", fail)
     assert run("prepare", "--out", tmp_path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mathppo: out of memory (")
@@ -265,7 +266,7 @@ def test_a_prompt_that_does_not_fit_the_context_is_named(
         ("train --run-dir {out} --learner.lrr=1", "learner.lrr: unknown setting; did you mean learner.lr?"),
         ("train --run-dir {out} --config {at}/none.toml", "none.toml"),
         ("train --run-dir {out} --config no-such-recipe", "or one of the recipes"),
-        ("train --run-dir {out} extra", "extra: not an argument of this command"),
+        ("train --run-dir {out} extra", "extra: unknown argument"),
         ("report {at}/nowhere", "nowhere"),
         ("report {at}/run --control {at}/nowhere", "nowhere: expected a run directory, found no config.toml there"),
     ],
