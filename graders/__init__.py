@@ -1,11 +1,11 @@
-"""Completion text and reference text in, `Verdict` out: safely, in a process that can be killed, and fast.
+"""Grades completions against reference answers in killable, sandboxed worker processes.
 
 from graders import grade
 grade("so it is \\boxed{1/2}", "0.5").status        # correct
 """
 
 from graders.errors import BadGrader, BadInput, BadReference, GraderError, SandboxUnavailable, UnknownGrader
-from graders.grader import register
+from graders.grader import GraderOptions, register
 from graders.sandbox.host.pool import GraderPool, grade
 from graders.verdict import Status, Verdict
 
@@ -14,6 +14,7 @@ __all__ = [
     "BadInput",
     "BadReference",
     "GraderError",
+    "GraderOptions",
     "GraderPool",
     "SandboxUnavailable",
     "Status",

@@ -1,4 +1,4 @@
-"""Run the command line: `python -m graders`."""
+"""Entry point of `python -m graders`."""
 
 import sys
 

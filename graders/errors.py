@@ -1,33 +1,33 @@
-"""What can go wrong in `graders`, as one tree.
+"""Exceptions that `graders` raises on purpose, as one tree.
 
 GraderError
-├── UnknownGrader        no grader of that name or specification
-├── BadGrader            the object found is not a grader, or gives what is no verdict
-├── BadReference         a reference that the grader cannot read
-├── BadInput             a call, file or record that cannot be used
-└── SandboxUnavailable   the isolation that was asked for cannot be had here
+├── UnknownGrader        no grader has that name or specification
+├── BadGrader            the object is not a grader, or does not return a Verdict
+├── BadReference         the grader cannot read a reference
+├── BadInput             an argument, file or record cannot be used
+└── SandboxUnavailable   this machine cannot provide the required isolation
 """
 
 
 class GraderError(Exception):
-    """Root of every error raised on purpose; its text says what was expected, got, where, and the remedy."""
+    """Base class; the message states what was expected, what was found, where, and the remedy."""
 
 
 class UnknownGrader(GraderError):
-    """No grader of that name or specification."""
+    """No grader has that name or specification."""
 
 
 class BadGrader(GraderError):
-    """The object found is not a grader, or gives what is no verdict."""
+    """The object is not a grader, or does not return a `Verdict`."""
 
 
 class BadReference(GraderError):
-    """A reference that the grader cannot read."""
+    """The grader cannot read a reference."""
 
 
 class BadInput(GraderError):
-    """A call, file or record that cannot be used."""
+    """An argument, file or record cannot be used."""
 
 
 class SandboxUnavailable(GraderError):
-    """The isolation that was asked for cannot be had on this machine."""
+    """This machine cannot provide the required isolation."""

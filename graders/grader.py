@@ -1,15 +1,16 @@
-"""What a grader is, and how one is found by name.
+"""Grader protocol, registry, and resolution of grader specifications.
 
-A specification is one of: a registered or built-in name (`math`), `package.module:attribute`,
-`path/to/file.py:attribute`, the name of an entry point of the group "graders", or `cascade:NAME,NAME,…`, `trl:SPEC`,
-`verl:SPEC`, `openrlhf:SPEC`, which wrap other graders and the reward functions of other trainers.
+A specification is a built-in or registered name (`math`), `package.module:attribute`, `path/to/file.py:attribute`, the
+name of an entry point in the group "graders", `cascade:NAME,NAME,…`, which combines graders, or `trl:SPEC`,
+`verl:SPEC` or `openrlhf:SPEC`, which wrap a reward function of another trainer.
 """
 
 import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -35,15 +36,28 @@ ENTRY_POINT_GROUP = "graders"
 MAX_NAME_CHARS = 1000
 
 
+@dataclass(frozen=True, kw_only=True)
+class GraderOptions:
+    """Options of a grader, declared as its attribute `options`; without it, each is an attribute of the grader itself.
+
+    Args:
+        examples: (completion, reference, status) of known answers; the sandbox warms up on them and grades them again
+            after each batch as canaries.
+        requires: names of the isolation layers without which the grader must not run.
+        answers_per_process: answers that a process grades before it is replaced; 0 for no bound; None for the default,
+            which is 0 for graders of this package and 8 for others.
+        runs_programs: True if grading runs code from the completion; the imports of that code are not checked.
+    """
+
+    examples: Sequence[tuple[str, str, str]] = ()
+    requires: Sequence[str] = ()
+    answers_per_process: int | None = None
+    runs_programs: bool = False
+
+
 @runtime_checkable
 class Grader(Protocol):
-    """Anything that turns a completion and a reference into a verdict.
-
-    Optional attributes: `examples`, a sequence of (completion, reference, status) that the sandbox uses to warm up and
-    as canaries; `requires`, names of the isolation layers without which it must not run; `answers_per_process`, how
-    many answers a process gives before it is thrown away, 0 for no bound; `runs_programs`, true if reading runs code of
-    the completion, whose late imports are then its own affair.
-    """
+    """An object that turns a completion and a reference into a verdict; see `GraderOptions` for optional attributes."""
 
     name: str
 
@@ -52,10 +66,10 @@ class Grader(Protocol):
 
 @runtime_checkable
 class SplitGrader(Protocol):
-    """A grader in two halves, so that the process that meets raw text never knows the reference (note G1).
+    """A grader in two halves: the process that reads untrusted text never sees the reference (note G1).
 
-    `read` states its result type, a msgspec type of bounded size, in its return annotation. A grader with
-    `shown(reference, question)` says what of the reference the reading half may see; it gets that as its question.
+    The return annotation of `read` is a msgspec type of bounded size. If the grader has a method
+    `shown(reference, question)`, `read` receives its result as `question`: the part of the reference it may see.
     """
 
     name: str
@@ -66,24 +80,24 @@ class SplitGrader(Protocol):
 
 
 class Registration(NamedTuple):
-    """A registered grader and the module, or script, whose import registers it anew in a sandbox process."""
+    """A registered grader and the module or script that a sandbox process imports to register it again."""
 
     grader: Grader
     origin: str
 
 
-_REGISTRY: dict[str, Registration] = {}  # the one global of this package: names must be known before any pool exists
+_REGISTRY: dict[str, Registration] = {}  # global, because a name is registered before any pool exists
 
 G = TypeVar("G")
 
 
 def register(grader: G) -> G:
-    """Make a grader, or a class that builds one without arguments, known by its `name`; usable as a decorator.
+    """Register a grader, or a class that takes no arguments, by its `name`; usable as a decorator.
 
-    Call it while a module or script is imported: sandbox processes import the same file to find the grader.
+    Call it at module level: sandbox processes import the same file to find the grader.
 
     Raises:
-        BadGrader: the object is not a grader, or its name is taken by another.
+        BadGrader: the object is not a grader, or the name is taken.
     """
     made = as_grader(grader, where="register()")
     caller = sys._getframe(1).f_globals
@@ -98,34 +112,34 @@ def register(grader: G) -> G:
 
 
 def origin_of(spec: str) -> str | None:
-    """Give the module name or script path that registers `spec`, or None if a sandbox can resolve it unaided."""
+    """Return the module name or script path that registers `spec`; None if it is not a registered name."""
     registration = _REGISTRY.get(spec)
     return registration.origin if registration else None
 
 
 def is_shipped(spec: str) -> bool:
-    """Say whether a specification names only graders of this package, whose code may be trusted."""
+    """Return True if a specification names only graders of this package, whose code is trusted."""
     wrapper, _, inner = spec.partition(":")
     return spec in BUILTIN or (wrapper == "cascade" and all(name.strip() in BUILTIN for name in inner.split(",")))
 
 
 def resolve(spec: str) -> Grader:
-    """Give the grader that a specification names.
+    """Return the grader that a specification names.
 
     Raises:
-        UnknownGrader: nothing goes by that name, or its module or attribute does not exist.
-        BadGrader: what was found is not a grader, or importing it failed.
+        UnknownGrader: the name, module or attribute does not exist.
+        BadGrader: the object is not a grader, or importing it failed.
     """
     if spec in _REGISTRY:
         return _REGISTRY[spec].grader
     if spec in BUILTIN:
-        return as_grader(_attribute(BUILTIN[spec]), where=spec)
+        return as_grader(load_attribute(BUILTIN[spec]), where=spec)
     wrapper, _, inner = spec.partition(":")
     if wrapper in WRAPPERS and inner:
-        return as_grader(_attribute(WRAPPERS[wrapper])(inner), where=spec)
+        return as_grader(load_attribute(WRAPPERS[wrapper])(inner), where=spec)
     if ":" in spec:
-        return as_grader(_attribute(spec), where=spec)
-    from importlib.metadata import entry_points  # a third of this package's import time, and seldom needed
+        return as_grader(load_attribute(spec), where=spec)
+    from importlib.metadata import entry_points  # slow to import and rarely needed
 
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         if entry.name == spec:
@@ -137,30 +151,25 @@ def resolve(spec: str) -> Grader:
     )
 
 
-def located(spec: str) -> str:
-    """Give the specification with each file at its absolute path: a worker has another folder.
+def absolute_spec(spec: str) -> str:
+    """Return the specification with absolute file paths, because a worker has another current folder.
 
-    >>> located("trl:/there/rewards.py:accuracy"), located("cascade:exact,math")
+    >>> absolute_spec("trl:/there/rewards.py:accuracy"), absolute_spec("cascade:exact,math")
     ('trl:/there/rewards.py:accuracy', 'cascade:exact,math')
     """
     head, _, inner = spec.partition(":")
     if head == "cascade" and inner:
-        return f"{head}:{','.join(located(name.strip()) for name in inner.split(','))}"
+        return f"{head}:{','.join(absolute_spec(name.strip()) for name in inner.split(','))}"
     if head in WRAPPERS and inner:
-        return f"{head}:{located(inner)}"
+        return f"{head}:{absolute_spec(inner)}"
     return os.path.abspath(spec) if head.endswith(".py") else spec
 
 
-def attribute(spec: str) -> Any:
-    """Give the object at `package.module:attribute` or `path/to/file.py:attribute`; raises like `resolve`."""
-    return _attribute(spec)
-
-
 def as_grader(candidate: Any, *, where: str) -> Grader:
-    """Give the grader itself, building it first if `candidate` is a class.
+    """Return `candidate`, or an instance of it if it is a class.
 
     Raises:
-        BadGrader: it has no `name` text or no callable `grade`; names what is missing.
+        BadGrader: `name` is not a printable str, or `grade` is not callable; names the fault.
     """
     made = loaded(candidate, where) if isinstance(candidate, type) else candidate
     name, grade = loaded(lambda: (getattr(made, "name", None), getattr(made, "grade", None)), where)
@@ -179,14 +188,24 @@ def as_grader(candidate: Any, *, where: str) -> Grader:
     return made
 
 
+def option_of(grader: Any, name: str, default: Any) -> Any:
+    """Return an optional attribute of a grader: from its `GraderOptions` if it has them, else its own, or `default`."""
+    options = getattr(grader, "options", None)
+    if isinstance(options, GraderOptions) and hasattr(options, name):
+        value = getattr(options, name)
+        return default if value is None else value
+    return getattr(grader, name, default)
+
+
 def import_origin(origin: str) -> ModuleType:
-    """Import a module by name, or a script by path, for the sake of what it registers; raises like `resolve`."""
+    """Import a module by name, or a script by path; raises like `resolve`."""
     return (
         _module_at(Path(origin)) if origin.endswith(".py") else loaded(lambda: importlib.import_module(origin), origin)
     )
 
 
-def _attribute(spec: str) -> Any:
+def load_attribute(spec: str) -> Any:
+    """Return the object at `package.module:attribute` or `path/to/file.py:attribute`; raises like `resolve`."""
     module_name, _, path = spec.rpartition(":")
     module = import_origin(module_name)
     found: Any = module
@@ -218,11 +237,11 @@ def _module_at(path: Path) -> ModuleType:
 
 
 def loaded(load: Callable[[], Any], where: str) -> Any:
-    """Run code of a plug-in's author, turning whatever it raises into one of this package's errors.
+    """Call third-party code and convert its exceptions to those of this package.
 
     Raises:
-        UnknownGrader: a module that it needs is missing.
-        BadGrader: anything else went wrong.
+        UnknownGrader: a module is missing.
+        BadGrader: the code raised any other exception or called `sys.exit`.
     """
     try:
         return load()

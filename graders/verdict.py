@@ -1,7 +1,7 @@
-"""What a grader says about one completion.
+"""Verdict: the outcome of grading one completion.
 
-A verdict tells apart the model's failures from the grader's own: `error` is never a wrong answer, and no reward may be
-paid or withheld for it.
+A verdict distinguishes failures of the model from failures of the grader: `error` is never a wrong answer, and the
+sample gets no reward.
 """
 
 import enum
@@ -11,18 +11,18 @@ import msgspec
 
 
 class Status(enum.StrEnum):
-    """The six outcomes of grading; exactly one holds."""
+    """The six outcomes of grading."""
 
     CORRECT = "correct"
     INCORRECT = "incorrect"
     NO_ANSWER = "no_answer"
     """The completion states no final answer."""
     UNPARSABLE = "unparsable"
-    """It states one that cannot be read as mathematics or text."""
+    """The completion states an answer that cannot be read as mathematics or text."""
     OVER_BUDGET = "over_budget"
-    """Grading it exhausted the time, memory or size limit: the completion's doing, counted as wrong."""
+    """Grading exhausted the time, memory or size limit; the completion caused it and counts as wrong."""
     ERROR = "error"
-    """The grader itself failed: no reward, counted, never a silent zero."""
+    """The grader itself failed; the sample gets no reward and is counted separately."""
 
 
 class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,11 +30,11 @@ class Verdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Args:
         status: the outcome.
-        answer: the answer span that was graded, as it stands in the completion; None where there was none.
-        grader: name of the grader that decided.
-        method: the rung or rule that decided, for instance `"exact"` or `"deadline"`.
-        detail: one line for a person; at most 500 characters are kept.
-        duration_s: seconds of grading time, not counting time in a queue; finite and at least 0.
+        answer: the graded span, verbatim from the completion; None if there is none.
+        grader: name of the grader.
+        method: the rung or rule that decided, such as `"exact"` or `"deadline"`.
+        detail: a one-line reason; cut at 500 characters.
+        duration_s: grading time in seconds, excluding time in a queue; finite and at least 0.
 
     Raises:
         ValueError: `duration_s` is negative or not finite.

@@ -1,9 +1,9 @@
-"""Measure the math grader: agreement with labels, what it makes of benchmark golds, and speed.
+"""Measure the math grader: agreement with labels, self-consistency on benchmark references, and speed.
 
     scripts/bench_grading.py --labels FILE.jsonl --golds FILE.jsonl ... [--peer math-verify] [--show N]
 
 A label file has `response` (or `gen` = {pre, unit, n, post}), `gold`, `label` and optionally `question`, `id`, `kind`;
-a gold file has `answer` and optionally `problem`. A gold must parse, equal itself, and differ from perturbed copies.
+a gold file has `answer`. Each answer must parse, equal itself, and differ from perturbed copies.
 """
 
 import argparse
@@ -26,17 +26,17 @@ Grade = Callable[[str, str, str | None], bool]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the benches that were asked for; 1 where a gold fails, 0 else."""
+    """Run the requested measurements and return 1 if a reference answer fails, else 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--labels", type=Path, nargs="*", default=[], help="labelled completions")
     parser.add_argument("--golds", type=Path, nargs="*", default=[], help="benchmark files")
-    parser.add_argument("--peer", choices=["math-verify"], help="measure this grader beside ours (must be installed)")
+    parser.add_argument("--peer", choices=["math-verify"], help="also measure this grader (must be installed)")
     parser.add_argument("--show", type=int, default=20, help="disagreements to list")
     options = parser.parse_args(arguments)
     grader = MathGrader()
     for path in options.labels:
         rows = [row for row in read_rows(path) if row.get("label") is not None]
-        report_agreement("math", rows, ours(grader), options.show)
+        report_agreement("math", rows, math_grader(grader), options.show)
         if options.peer:
             report_agreement(options.peer, rows, math_verify(), 0)
     failures = sum(report_golds(path, grader, options.show) for path in options.golds)
@@ -54,7 +54,7 @@ def response(row: Row) -> str:
     return row["response"]
 
 
-def ours(grader: MathGrader) -> Grade:
+def math_grader(grader: MathGrader) -> Grade:
     def grade(completion: str, reference: str, question: str | None) -> bool:
         try:
             return grader.grade(completion, reference, question=question).correct
@@ -65,7 +65,7 @@ def ours(grader: MathGrader) -> Grade:
 
 
 def math_verify() -> Grade:
-    """Math-Verify as its documentation recommends."""
+    """Return Math-Verify, called as its documentation recommends."""
     from math_verify import parse, verify  # type: ignore[import-not-found]
 
     def grade(completion: str, reference: str, question: str | None) -> bool:
@@ -81,19 +81,19 @@ def report_agreement(name: str, rows: Iterable[Row], grade: Grade, show: int) ->
     for row in rows:
         text = response(row)
         start = time.perf_counter()
-        said = grade(text, row["gold"], row.get("question"))
+        is_correct = grade(text, row["gold"], row.get("question"))
         seconds.append(time.perf_counter() - start)
-        table[(str(row.get("id", ""))[:2], row["label"], said)] += 1
-        if said != row["label"] and show > 0:
+        table[(str(row.get("id", ""))[:2], row["label"], is_correct)] += 1
+        if is_correct != row["label"] and show > 0:
             show -= 1
             shown = text if len(text) < 90 else f"...{text[-90:]}"
             print(f"  {row.get('id')}: label {row['label']}, gold {row['gold'][:80]!r}, response {shown!r}")
-    total, right = sum(table.values()), sum(n for (_, label, said), n in table.items() if label == said)
-    wrong_pass = sum(n for (_, label, said), n in table.items() if said and not label)
+    total, right = sum(table.values()), sum(n for (_, label, graded), n in table.items() if label == graded)
+    wrong_pass = sum(n for (_, label, graded), n in table.items() if graded and not label)
     print(f"{name}: {right}/{total} agree ({100 * right / max(total, 1):.2f} %), {wrong_pass} false positives")
     for kind in sorted({key[0] for key in table}):
-        cells = {(label, said): n for (k, label, said), n in table.items() if k == kind}
-        print(f"  {kind}: " + ", ".join(f"label {a} said {b}: {n}" for (a, b), n in sorted(cells.items())))
+        cells = {(label, graded): n for (k, label, graded), n in table.items() if k == kind}
+        print(f"  {kind}: " + ", ".join(f"label {a} graded {b}: {n}" for (a, b), n in sorted(cells.items())))
     seconds.sort()
     print(
         f"  {len(seconds) / sum(seconds):.0f} answers/s, median {statistics.median(seconds) * 1e6:.0f} us, "
@@ -102,7 +102,7 @@ def report_agreement(name: str, rows: Iterable[Row], grade: Grade, show: int) ->
 
 
 def perturbed(gold: str) -> list[str]:
-    """Copies of a gold that say something else: a digit changed, a sign added."""
+    """Return changed copies of a reference answer: another digit, another letter, or an added sign."""
     copies = []
     digit = re.search(r"\d(?=\D*\Z)", gold)
     if digit is not None:
@@ -115,7 +115,7 @@ def perturbed(gold: str) -> list[str]:
 
 
 def report_golds(path: Path, grader: MathGrader, show: int) -> int:
-    """Print how many golds parse, equal themselves and differ from perturbed copies; return how many do not."""
+    """Print and return the number of reference answers that do not parse, equal themselves, or differ from a copy."""
     rows = read_rows(path)
     failures: list[str] = []
     for row in rows:

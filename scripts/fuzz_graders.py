@@ -1,10 +1,10 @@
-"""Fuzz the extractor, the parser and the judge: no input may raise, crash or run over the time limit of an answer.
+"""Fuzz the extractor, the parser and the judge: no input may raise, crash or exceed the time limit of an answer.
 
     python scripts/fuzz_graders.py [--inputs N] [--seconds S] [--seed K] [--engine mutate|coverage] [--json]
 
-`mutate` breaks, splices and nests the labelled cases and needs nothing; the same seed gives the same inputs.
-`coverage` lets libFuzzer, by the package atheris, search for inputs that reach new code. Both stop at either budget.
-Exit code 0 if all inputs got a verdict, 1 if not: each failure is printed with the input that repeats it.
+`mutate` breaks, splices and nests the labelled cases; the same seed generates the same inputs. `coverage` searches for
+inputs that reach new code with libFuzzer and needs the package atheris. Both stop at the first exhausted budget.
+The exit code is 0 if every input got a verdict, else 1; each failure is printed with the input that reproduces it.
 """
 
 import argparse
@@ -30,12 +30,12 @@ sys.path.insert(0, str(ROOT))
 
 CASES = ROOT / "data" / "grading" / "cases.jsonl"
 LIMIT_S = 2.0
-"""Of processor time: the pool's own limit for one answer."""
+"""Processor time per answer; equal to the default limit of the pool."""
 MEMORY_BYTES = 4 << 30
 MAX_CHARS = 4096
 MAX_SHOWN = 20
 GRADERS = ("math", "exact", "math", "numeric", "math", "choice", "math", "equation")
-"""Tried in turn; `python` runs programs and has no parser of its own."""
+"""Used one after another; `python` is left out because it runs programs and has no parser."""
 REFERENCES = {
     "numeric": ("42.5", "\\pi", "-\\frac{3}{7}", "1e400", "10 cm", "0", "\\sqrt{2}^{100}", '{"from": "1", "to": "2"}'),
     "choice": ("B", "A, C", "(D)", '["A", "B"]', "b"),
@@ -46,78 +46,31 @@ REFERENCES = {
         )
     ),
 }
-"""What these graders can use for a reference; the labelled cases have others, and a fifth keep theirs."""
+"""References that these graders accept; they replace the reference of a labelled case in four of five inputs."""
 ANSWERS = {
     "choice": ("(B)", "option A and C", "\\boxed{\\text{D. } 7}", "A, B", "\\frac{1}{2}"),
     "equation": ("2, 3", "x = 1 \\pm \\sqrt{2}", "(2, 1)", "x = 2, y = 1", "\\text{no solution}", "\\{-1, 1\\}"),
 }
 OPTIONS = "Which? (A) 1 (B) 2 (C) \\frac{1}{2} (D) x + 1 (E) none of these"
 PIECES = (
-    *(
-        "\\boxed{",
-        "\\frac{",
-        "\\sqrt[",
-        "\\begin{pmatrix}",
-        "\\left(",
-        "\\text{",
-        "\\sum_{k=1}^{",
-        "\\mathbb{",
-        "}{",
-        "}",
+    *r"\boxed{¦\frac{¦\sqrt[¦\begin{pmatrix}¦\left(¦\text{¦\sum_{k=1}^{¦\mathbb{¦}{¦}¦\pi¦\infty¦\cup¦\pm¦\le¦\in".split(
+        "¦"
     ),
-    *("\\pi", "\\infty", "\\cup", "\\pm", "\\le", "\\in", "\\%", "\\circ", "\\cdot", "\\times", "\\ldots", "\\\\", "&"),
-    *(
-        "^",
-        "_",
-        "!",
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "|",
-        ",",
-        ";",
-        ":",
-        "=",
-        "<",
-        "+",
-        "-",
-        "*",
-        "/",
-        "$",
-        "#### ",
-        "**",
-        "\n",
-    ),
-    *(
-        "9^9^9^9",
-        "10^{10^{10}}",
-        "(10^9)!",
-        "0",
-        "1e400",
-        "-0.0",
-        "1/0",
-        "x",
-        "xyz",
-        "i",
-        "e",
-        "2025",
-        "3 1/2",
-        "mod 7",
-    ),
-    *("The answer is ", "or", "and", " cm^2", " degrees", "(A) ", "twenty-one ", "\x00", "\u202e", "\u0661", "\u2212"),
-    *("\ud800", "\u00bd", "\u221a", "\ufe0f", "\U0001d7d8", "\u00b2", "\\u0041", "%s", "{0}", "\r\n", "\t", "\u2028"),
+    *r"\%¦\circ¦\cdot¦\times¦\ldots¦\\¦&¦^¦_¦!¦(¦)¦[¦]¦{¦|¦,¦;¦:¦=¦<¦+¦-¦*¦/¦$¦#### ¦**".split("¦"),
+    "\n",
+    *"9^9^9^9¦10^{10^{10}}¦(10^9)!¦0¦1e400¦-0.0¦1/0¦x¦xyz¦i¦e¦2025¦3 1/2¦mod 7¦The answer is ¦or¦and".split("¦"),
+    *(" cm^2", " degrees", "(A) ", "twenty-one ", "\x00", "\u202e", "\u0661", "\u2212", "\ud800", "\u00bd", "\u221a"),
+    *("\ufe0f", "\U0001d7d8", "\u00b2", "\\u0041", "%s", "{0}", "\r\n", "\t", "\u2028"),
 )
 
 
 class OverLimitError(BaseException):
-    """An input took longer than an answer may; not an Exception, lest it be swallowed."""
+    """An input exceeded the time limit; not an Exception, so that graders do not catch it."""
 
 
 @dataclass
 class Tally:
-    """What became of the inputs."""
+    """Outcomes of the inputs."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     graders: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -160,7 +113,7 @@ def main() -> int:
 
 
 def target(tally: Tally) -> Any:
-    """Give the function that has one grader read and judge as workers would, and tallies what came of it."""
+    """Return a function that runs one grader as a worker would and tallies the outcome."""
     from graders.errors import BadReference
     from graders.grader import resolve
     from graders.sandbox.child import warmup
@@ -185,12 +138,12 @@ def target(tally: Tally) -> Any:
             outcome = sound(grader.judge(sent, reference, question=question), name, 0.0).status.value
         except BadReference:
             outcome = "bad reference"
-        except (Exception, OverLimitError) as error:  # noqa: BLE001  this is what is looked for
+        except (Exception, OverLimitError) as error:  # noqa: BLE001  the failures that fuzzing looks for
             outcome = "failure"
             if len(tally.failures) < MAX_SHOWN:
-                said = f"{type(error).__name__}: {error}"[:300]
+                message = f"{type(error).__name__}: {error}"[:300]
                 tally.failures.append(
-                    {"grader": name, "error": said, "completion": completion, "reference": reference,
+                    {"grader": name, "error": message, "completion": completion, "reference": reference,
                      "question": question or ""}
                 )  # fmt: skip
         finally:
@@ -203,7 +156,7 @@ def target(tally: Tally) -> Any:
 
 
 def mutate(tally: Tally, max_inputs: int, max_seconds: float, seed: int) -> None:
-    """Try inputs bred from the labelled cases."""
+    """Try mutations of the labelled cases."""
     chance = random.Random(seed)
     try_one = target(tally)
     cases = seeds()
@@ -217,9 +170,9 @@ def mutate(tally: Tally, max_inputs: int, max_seconds: float, seed: int) -> None
         question = chance.choice((None, None, None, reference, chance.choice(cases)[0], OPTIONS))
         if chance.random() < 0.3:
             completion = "The answer is " + chance.choice(ANSWERS.get(name, (reference,)))
-        completion = broken(chance, completion, cases)
+        completion = mutated(chance, completion, cases)
         if chance.random() < 0.2:
-            reference = broken(chance, reference, cases)
+            reference = mutated(chance, reference, cases)
         texts = [None if text is None else encodable(text) for text in (completion, reference, question)]
         try_one(name, texts[0] or "", texts[1] or "", texts[2])
 
@@ -228,8 +181,8 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def broken(chance: random.Random, text: str, cases: list[tuple[str, str]]) -> str:
-    """Give a text with a few injuries."""
+def mutated(chance: random.Random, text: str, cases: list[tuple[str, str]]) -> str:
+    """Return the text after one to six random mutations."""
     for _ in range(chance.choice((1, 1, 2, 3, 6))):
         here, there = sorted((chance.randint(0, len(text)), chance.randint(0, len(text))))
         match chance.randrange(7):
@@ -256,13 +209,13 @@ def broken(chance: random.Random, text: str, cases: list[tuple[str, str]]) -> st
 
 
 def seeds() -> list[tuple[str, str]]:
-    """Give (completion, reference) of every labelled case."""
+    """Return (completion, reference) of every labelled case."""
     rows = [json.loads(line) for line in CASES.read_text("utf-8").splitlines()]
     return [(row["response"], row["gold"]) for row in rows]
 
 
 def cover(tally: Tally, max_inputs: int, max_seconds: float, seed: int, report: Callable) -> None:
-    """Let libFuzzer search, which does not come back; a record separator parts completion and reference."""
+    """Run libFuzzer, which never returns; a record separator splits an input into completion and reference."""
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["graders"]):
         try_one = target(tally)
@@ -291,7 +244,7 @@ def cover(tally: Tally, max_inputs: int, max_seconds: float, seed: int, report: 
 
 
 def _over_limit(number: int, frame: object) -> None:
-    raise OverLimitError(f"not done within {LIMIT_S} s")
+    raise OverLimitError(f"expected an outcome within {LIMIT_S} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Slow and obvious statistics to hold the fast ones against. Imports neither package."""
+"""Slow and simple statistics, to compare the fast ones with. Imports neither package."""
 
 import itertools
 import math
@@ -26,14 +26,14 @@ def wilson_by_bisection(num_correct: int, num_samples: int, z: float) -> tuple[f
 
 
 def pass_at_k_by_counting(num_correct: int, num_samples: int, k: int) -> float:
-    """Look at every choice of k of the samples and count those that hold a right one."""
+    """Return the fraction of all subsets of k samples that contain a correct one."""
     samples = [True] * num_correct + [False] * (num_samples - num_correct)
     choices = list(itertools.combinations(samples, k))
     return sum(any(choice) for choice in choices) / len(choices)
 
 
 def bootstrap_shares(num_correct: list[int], num_samples: list[int], num_resamples: int, seed: int) -> list[float]:
-    """Resample problems one index at a time; sorted shares of right samples."""
+    """Resample problems one index at a time and return the sorted accuracies."""
     source = random.Random(seed)
     shares = []
     for _ in range(num_resamples):
@@ -43,14 +43,14 @@ def bootstrap_shares(num_correct: list[int], num_samples: list[int], num_resampl
 
 
 def share_of_choices(num_correct: int, num_samples: int, k: int, needed: int) -> float:
-    """Look at every choice of k of the samples and count those that hold at least `needed` right ones."""
+    """Return the fraction of all subsets of k samples that contain at least `needed` correct ones."""
     samples = [True] * num_correct + [False] * (num_samples - num_correct)
     choices = list(itertools.combinations(samples, k))
     return sum(sum(choice) >= needed for choice in choices) / len(choices)
 
 
 def sign_flip_by_enumeration(differences: list[float]) -> float:
-    """Look at every way to swap the two sides, problem by problem; ties count half."""
+    """Return the p value over all ways to swap the two sides per problem; ties have half weight."""
     observed = abs(math.fsum(differences))
     sums = [math.fsum(d * s for d, s in zip(differences, signs, strict=True))
             for signs in itertools.product((1, -1), repeat=len(differences))]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from graders.errors import BadGrader, GraderError
-from graders.grader import Grader, SplitGrader, resolve
+from graders.grader import Grader, SplitGrader, option_of, resolve
 from graders.sandbox.child.grader_spec import reading_decoder
 from graders.sandbox.child.validate_verdict import sound
 from graders.verdict import Status, Verdict
@@ -23,7 +23,7 @@ def cascade(names: str) -> Grader:
     if len(parts) < 2:
         raise BadGrader(f"cascade {names!r}: expected two graders or more, separated by commas, got {len(parts)}")
     for part in parts:
-        if not isinstance(part, SplitGrader) or hasattr(part, "runs_programs"):
+        if not isinstance(part, SplitGrader) or option_of(part, "runs_programs", False):
             raise BadGrader(f"cascade {names!r}: expected graders that read and judge apart, got {part.name!r}")
     return CascadeGrader(parts)
 
@@ -37,7 +37,7 @@ class CascadeGrader:
     def __init__(self, parts: list[Any]) -> None:
         self.name = "cascade:" + ",".join(part.name for part in parts)
         self.examples = tuple(
-            example for part in parts for example in getattr(part, "examples", ()) if example[2] == "correct"
+            example for part in parts for example in option_of(part, "examples", ()) if example[2] == "correct"
         )
         self._parts = parts
         self._decoders = [reading_decoder(part.read) for part in parts]

@@ -1,4 +1,4 @@
-"""Run the command line: `python -m graders.cli`."""
+"""Entry point of `python -m graders.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-r"""Why a verdict: what was extracted, both trees, the rungs up to the one that decided, and the reason."""
+"""Explanation of a verdict: the extraction, both trees, the rungs up to the one that decided, and the reason."""
 
 from graders.builtin.math import MathGrader
 from graders.builtin.reading import read_reference
@@ -24,7 +24,7 @@ MAX_SKETCH_CHARS = 400
 
 
 def explain(completion: str, reference: str, *, question: str | None = None, grader: MathGrader | None = None) -> str:
-    """The reasons for the math grader's verdict, a line for each step.
+    """Return the reasons for the math grader's verdict, one line per step.
 
     Raises:
         BadReference: the reference cannot be read.
@@ -46,7 +46,7 @@ def explain(completion: str, reference: str, *, question: str | None = None, gra
 
 
 def sketch(node: Node) -> str:
-    """The tree on one line: `(+ 1 (/ x 2))`; cut after `MAX_SKETCH_CHARS`."""
+    """Return the tree on one line, such as `(+ 1 (/ x 2))`, cut at `MAX_SKETCH_CHARS`."""
     text = _sketch(node)
     return text if len(text) <= MAX_SKETCH_CHARS else text[: MAX_SKETCH_CHARS - 1] + "…"
 

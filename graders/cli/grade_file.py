@@ -1,7 +1,7 @@
-"""The command `graders grade`: millions of rows, in batches, with a progress bar, and going on where it was killed.
+"""`graders grade`: grades a file of any length in batches, with a progress bar, and resumes an interrupted run.
 
-Verdicts go to `.NAME.partial` beside the output, one a line in input order, and are renamed when the last is there. Its
-first line says which input and grader they belong to; a run that finds it there with the same claim goes on after the
+Verdicts go to `.NAME.partial` next to the output, one per line in input order, and become the output when the last is
+written. Its first line is a claim, which names the input and the grader; a run with the same claim resumes after the
 last whole line.
 """
 
@@ -11,13 +11,14 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
+from graders.cli.options import FOUND_FAILURE, OK, pool_of
+from graders.cli.rows import read_rows
 from graders.errors import BadInput
 from graders.sandbox.host.pool import GraderPool
 from graders.verdict import Status
@@ -28,7 +29,7 @@ BAR_EVERY_S = 0.5
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of input to `graders grade`; other fields are ignored."""
+    """One row of input; other fields are ignored."""
 
     completion: str
     reference: str
@@ -36,7 +37,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the verdicts of a partial file belong to: they are only gone on with where all of it is the same."""
+    """Input and settings of the verdicts in a partial file; it is resumed only if all of them match."""
 
     input_sha256: str
     grader: str
@@ -44,62 +45,47 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_limit_bytes: int
 
 
-class _Standing(msgspec.Struct, frozen=True):
+class _VerdictStatus(msgspec.Struct, frozen=True):
     status: Status
 
 
 def grade(options: argparse.Namespace) -> int:
-    """Grade a file; 1 where an answer could not be graded."""
-    from graders.cli.entry_point import FOUND_FAILURE, OK, pool_of
-
-    total = sum(1 for _ in rows_of(options.file))  # a line that is no row is refused before any work is done
+    """Grade a file and return 1 if the grader failed on any row."""
+    total = sum(1 for _ in read_rows(options.file, Row))  # rejects an invalid line before any work is done
     if options.out is None:
         with pool_of(options) as pool:
             counts = _graded(pool, options.file, total, Counter(), sys.stdout.buffer)
     else:
         counts = _resumable(options, total)
-    told = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
-    print(told or f"{options.file}: no rows", file=sys.stderr)
+    summary = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
+    print(summary or f"{options.file}: no rows", file=sys.stderr)
     return FOUND_FAILURE if counts[Status.ERROR] else OK
 
 
-def rows_of(path: Path) -> Iterator[Row]:
-    """Give the rows of a file one by one.
-
-    Raises:
-        BadInput: the file cannot be read, or a line is not a row; names the line.
-    """
-    from graders.cli.entry_point import iterate_rows
-
-    return iterate_rows(path, Row)
-
-
 def partial_path(out: Path) -> Path:
-    """Where the verdicts of a run that is not done are."""
+    """Return the file that holds the verdicts of an unfinished run."""
     return out.with_name(f".{out.name}.partial")
 
 
 def _resumable(options: argparse.Namespace, total: int) -> Counter[Status]:
-    from graders.cli.entry_point import pool_of
-
     partial = partial_path(options.out)
     try:
         claim = Claim(_sha256(options.file), options.grader, options.time_limit, options.memory_limit)
-        done = _take_up(partial, claim)
+        done = _resume(partial, claim)
         if sum(done.values()):
-            print(f"going on after {sum(done.values())} of {total} rows", file=sys.stderr)
+            print(f"resuming after {sum(done.values())} of {total} rows", file=sys.stderr)
         with pool_of(options) as pool, partial.open("ab") as file:
             counts = _graded(pool, options.file, total, done, file)
         _publish(partial, options.out)
     except OSError as error:
-        raise BadInput(f"{options.out}: expected a writable place, got {error.strerror}") from error
+        raise BadInput(f"{options.out}: expected a writable location, got {error.strerror}") from error
     return counts
 
 
 def _graded(pool: GraderPool, path: Path, total: int, done: Counter[Status], file: IO[bytes]) -> Counter[Status]:
-    """Grade the rows after those that are done, append their verdicts to `file`, and give all the counts."""
+    """Grade the rows that are not done, append their verdicts to `file`, and return the counts of all rows."""
     counts = Counter(done)
-    rows = islice(rows_of(path), sum(done.values()), None)
+    rows = islice(read_rows(path, Row), sum(done.values()), None)
     bar = ProgressBar(total, sum(done.values()))
     while batch := list(islice(rows, BATCH_ROWS)):
         verdicts = pool.grade([(row.completion, row.reference, row.question) for row in batch])
@@ -111,12 +97,12 @@ def _graded(pool: GraderPool, path: Path, total: int, done: Counter[Status], fil
     return counts
 
 
-def _take_up(partial: Path, claim: Claim) -> Counter[Status]:
-    """The counts of what a partial file holds, which is cut after its last whole line; begun anew for another claim."""
+def _resume(partial: Path, claim: Claim) -> Counter[Status]:
+    """Cut a partial file after its last whole line and return its counts; empty it if its claim differs."""
     counts: Counter[Status] = Counter()
     end = 0
     if partial.exists():
-        decoder = msgspec.json.Decoder(_Standing)
+        decoder = msgspec.json.Decoder(_VerdictStatus)
         with partial.open("rb") as file:
             if _claimed(file.readline()) == claim:
                 end = file.tell()
@@ -141,7 +127,7 @@ def _claimed(line: bytes) -> Claim | None:
 
 
 def _publish(partial: Path, out: Path) -> None:
-    """Put the verdicts without the claim at `out`, whole or not at all."""
+    """Write the verdicts without the claim to `out` in one atomic step."""
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         with partial.open("rb") as source, aside.open("wb") as target:
@@ -162,11 +148,11 @@ def _sha256(path: Path) -> str:
 
 
 class ProgressBar:
-    """One line on stderr that is drawn again as rows are done; nothing where stderr is no terminal.
+    """Progress bar on stderr; prints nothing if stderr is not a terminal.
 
     Args:
-        total: rows in all.
-        done: rows that were done before.
+        total: number of rows.
+        done: rows graded by an earlier run.
     """
 
     def __init__(self, total: int, done: int) -> None:
@@ -176,7 +162,7 @@ class ProgressBar:
         self._visible = sys.stderr.isatty()
 
     def show(self, done: int) -> None:
-        """Draw the bar for so many rows, at most twice a second."""
+        """Redraw the bar for this number of rows, at most twice per second."""
         now = time.monotonic()
         if self._visible and (now - self._drawn >= BAR_EVERY_S or done == self.total):
             self._drawn = now
@@ -190,7 +176,7 @@ class ProgressBar:
 
 
 def bar_text(done: int, total: int, rows_per_s: float) -> str:
-    """The bar as text: `[#####.....] 50 % 500/1000 rows, 100/s, 5 s left`."""
+    """Return the bar as text: `[#####.....] 50 % 500/1000 rows, 100/s, 5 s left`."""
     share = done / total if total else 1.0
     filled = round(BAR_CHARS * share)
     left = f", {(total - done) / rows_per_s:.0f} s left" if rows_per_s > 0 and done < total else ""

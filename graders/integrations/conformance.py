@@ -1,6 +1,6 @@
-"""The kit that the author of a grader runs on it: `graders conformance SPEC`, or `conform(spec)` in a test.
+"""Conformance kit for authors of graders: `graders conformance SPEC`, or `conform(spec)` in a test.
 
-Every check runs the grader as training would, in the sandbox, and says what it saw.
+Every check runs the grader in the sandbox, as training would.
 """
 
 import inspect
@@ -20,7 +20,7 @@ from graders.verdict import Status, Verdict
 TIME_LIMIT_S = 1.0
 NUM_THROUGHPUT_ITEMS = 400
 SLOW_BELOW_PER_S = 20.0
-"""Below this many answers a second and worker, grading would hold training up."""
+"""Answers per second on two workers; below this rate, grading would slow training down."""
 
 HOSTILE = {
     "nothing": "",
@@ -39,12 +39,12 @@ HOSTILE = {
     "catastrophic pattern": "\\boxed{" + "a" * 5000 + "!}",
     "many boxes": "\\boxed{1}" * 5000,
     "infinity and not a number": "\\boxed{\\infty} inf nan 0/0",
-    "claims to be right": "correct CORRECT status: correct {'score': 1.0} PASSED",
+    "claims to be correct": "correct CORRECT status: correct {'score': 1.0} PASSED",
 }
 
 
 class Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a verdict should be; `status` may also be True for correct and False for anything else."""
+    """An item and its expected status, or True for `correct` and False for any other status."""
 
     completion: str
     reference: str
@@ -90,7 +90,7 @@ class LabelledRow(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that was checked. `note` passes, but the author should read it."""
+    """Result of one check; `note` passes but deserves the author's attention."""
 
     name: str
     outcome: Literal["pass", "note", "fail"]
@@ -98,7 +98,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Conformance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the kit found; `confusion` counts rows by "expected > given" where a labelled file was given."""
+    """Findings of the kit; `confusion` counts the rows of a labelled file by "expected > given" status."""
 
     grader: str
     checks: list[Check]
@@ -110,10 +110,10 @@ class Conformance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def conform(spec: str, labelled: Sequence[Labelled] = ()) -> Conformance:
-    """Run every check on the grader that a specification names.
+    """Run every check on the grader that a specification names, and on labelled items if there are any.
 
     Raises:
-        GraderError: it cannot be loaded or started at all.
+        GraderError: the grader cannot be loaded or started.
     """
     grader = resolve(spec)
     examples = declared(grader, trusted=is_shipped(spec)).examples
@@ -134,7 +134,7 @@ def conform(spec: str, labelled: Sequence[Labelled] = ()) -> Conformance:
 
 
 def render(conformance: Conformance) -> str:
-    """Give the findings as text for a person."""
+    """Return the findings as readable text."""
     lines = [f"{conformance.grader}: {'conforms' if conformance.passed else 'does not conform'}"]
     lines += [f"  {check.outcome:5} {check.name}: {check.detail}" for check in conformance.checks]
     if conformance.confusion:
@@ -145,9 +145,8 @@ def render(conformance: Conformance) -> str:
 
 def _signature(grader: Grader) -> Check:
     if inspect.iscoroutinefunction(grader.grade):
-        return Check(
-            "signature", "fail", "expected a plain method grade, got an async one; reward functions may be, by trl:…"
-        )
+        detail = "expected a plain method grade, got an async one; wrap an async reward function with trl:…"
+        return Check("signature", "fail", detail)
     parameters = inspect.signature(grader.grade).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     question = parameters.get("question")
@@ -160,17 +159,15 @@ def _signature(grader: Grader) -> Check:
 def _examples(pool: GraderPool, known: list[Labelled]) -> Check:
     statuses = {row.status for row in known}
     if not {Status.CORRECT, Status.INCORRECT} <= statuses:
-        detail = "no `examples` with a correct and an incorrect one: no warm-up, and no canaries to notice poisoning"
+        detail = "expected `examples` with a correct and an incorrect answer, for the warm-up and as canaries"
         return Check("examples", "note", detail)
     return _compared("examples", known, pool.grade([(row.completion, row.reference) for row in known]))
 
 
 def _determinism(pool: GraderPool, rows: list[Labelled]) -> Check:
-    """Grade in another order and company: every verdict must be what it was."""
-    items = [(row.completion, row.reference, row.question) for row in rows[:200]] or [
-        ("1", "1", None),
-        ("1", "2", None),
-    ]
+    """Grade the items again in another order; every status must be the same."""
+    items = [(row.completion, row.reference, row.question) for row in rows[:200]]
+    items = items or [("1", "1", None), ("1", "2", None)]
     order = list(range(len(items)))
     random.Random(0).shuffle(order)
     first = pool.grade(items)
@@ -178,13 +175,13 @@ def _determinism(pool: GraderPool, rows: list[Labelled]) -> Check:
     changed = [k for k, verdict in enumerate(first) if verdict.status != again[k].status]
     if changed:
         k = changed[0]
-        detail = f"{items[k][0]!r:.60} was {first[k].status}, in another order {again[k].status}"
+        detail = f"{items[k][0]!r:.60}: {first[k].status} at first, {again[k].status} in another order"
         return Check("determinism", "fail", detail)
     return Check("determinism", "pass", f"{len(items)} verdicts are the same in another order")
 
 
 def _hostility(pool: GraderPool, known: list[Labelled]) -> list[Check]:
-    """Feed it what models and attackers write, then see that it still knows right from wrong."""
+    """Grade hostile completions, then check that the known answers still get the right verdicts."""
     reference = known[0].reference if known else "42"
     verdicts = dict(zip(HOSTILE, pool.grade([(text, reference) for text in HOSTILE.values()]), strict=True))
     checks: list[Check] = []
@@ -212,7 +209,7 @@ def _throughput(pool: GraderPool, rows: list[Labelled]) -> Check:
     pool.grade(items)
     rate = len(items) / (time.perf_counter() - begin)
     return Check(
-        "throughput", "note" if rate < SLOW_BELOW_PER_S else "pass", f"{rate:,.0f} answers a second on 2 workers"
+        "throughput", "note" if rate < SLOW_BELOW_PER_S else "pass", f"{rate:,.0f} answers per second on 2 workers"
     )
 
 

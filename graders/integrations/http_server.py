@@ -1,4 +1,4 @@
-"""`graders serve`: the pool behind HTTP, for trainers that ask a reward server.
+"""HTTP server of `graders serve`: a pool behind an ASGI application, for trainers that call a reward server.
 
     POST /          OpenRLHF: {"query": [text], "prompts": [text], "labels": [text]}
                               -> {"rewards": [number], "scores": [number], "extra_logs": {}}
@@ -6,9 +6,9 @@
     GET  /healthz   {"status": "ok", "grader": name}
     GET  /metrics   Prometheus text
 
-A request is refused rather than queued without bound: 413 above the size limit, 503 with Retry-After while more items
-are in flight than allowed, 401 without the bearer token where one is set. OpenRLHF's body cannot say "no reward", so a
-request on which the grader itself failed gets 500, never a zero that would be learnt from; /grade tells items apart.
+Requests are rejected instead of queued without bound: 413 above the size limit, 503 with Retry-After while too many
+items are in flight, 401 without the bearer token if one is set. OpenRLHF's format cannot express "no reward", so if the
+grader fails on any item, the request gets 500 instead of a zero that would be learned from; /grade reports each item.
 """
 
 import asyncio
@@ -32,10 +32,11 @@ MAX_BODY_BYTES = 16 << 20
 MAX_ITEMS_IN_FLIGHT = 4096
 RETRY_AFTER_S = 1
 MAX_BODIES_HELD = 8
-"""Bodies of the largest size that are received at a time, of all requests together."""
+"""Bound on the bytes being received by all requests together, in bodies of the largest size."""
 MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 5
 MAX_PORT = 65535
+POOL_COUNTS = "forks kills delays crashes violations canaries late_imports zygote_restarts".split()
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -56,15 +57,15 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Query(msgspec.Struct, frozen=True):
-    """The body that OpenRLHF posts."""
+    """The body of OpenRLHF's request."""
 
     query: list[str]
     prompts: list[str]
     labels: list[str]
 
 
-class RefusedError(Exception):
-    """A request that gets an error instead of verdicts."""
+class RequestError(Exception):
+    """A request that gets an error response."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -72,13 +73,14 @@ class RefusedError(Exception):
 
 
 class Service:
-    """An ASGI application around a pool.
+    """ASGI application that grades with a pool.
 
     Args:
-        pool: what grades.
-        token: the bearer token that every request but /healthz must carry; None for none.
-        max_body_bytes: largest request body.
-        max_items_in_flight: items of all requests together; at least one request is always let in.
+        pool: the pool.
+        token: bearer token that every request except /healthz must carry; None to require none.
+        max_body_bytes: size limit of a request body.
+        max_items_in_flight: limit on the items of all requests together; a request that arrives alone is always
+            accepted.
     """
 
     def __init__(
@@ -99,9 +101,9 @@ class Service:
         self._busy_s = 0.0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request, or one lifespan of the server."""
+        """Handle one request, or the lifespan of the server."""
         if scope["type"] == "lifespan":
-            await _live(receive, send)
+            await _handle_lifespan(receive, send)
             return
         if scope["type"] != "http":  # a websocket
             await send({"type": "websocket.close", "code": 1003})
@@ -112,7 +114,7 @@ class Service:
             self._authorise(scope)
             body, kind = await self._route(scope["method"], path, receive)
             code = 200
-        except RefusedError as error:
+        except RequestError as error:
             code, body = error.code, msgspec.json.encode({"error": str(error)})
         self._requests[path if path in _ROUTES else "other", code] += 1
         self._busy_s += time.perf_counter() - begin
@@ -125,83 +127,76 @@ class Service:
     def _authorise(self, scope: MutableMapping[str, Any]) -> None:
         if self._token is None or scope["path"] == "/healthz":
             return
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-            raise RefusedError(401, "expected the header 'Authorization: Bearer TOKEN'")
+        credentials = dict(scope["headers"]).get(b"authorization", b"")
+        if not hmac.compare_digest(credentials, f"Bearer {self._token}".encode()):
+            raise RequestError(401, "expected the header 'Authorization: Bearer TOKEN'")
 
     async def _route(self, method: str, path: str, receive: Receive) -> tuple[bytes, str]:
         if path not in _ROUTES:
-            raise RefusedError(404, f"expected one of {', '.join(_ROUTES)}, got {path!r}")
+            raise RequestError(404, f"expected one of {', '.join(_ROUTES)}, got {path!r}")
         if method != _ROUTES[path]:
-            raise RefusedError(405, f"expected {_ROUTES[path]} for {path}, got {method}")
+            raise RequestError(405, f"expected {_ROUTES[path]} for {path}, got {method}")
         if path == "/healthz":
-            return msgspec.json.encode({"status": "ok", "grader": await self._of_pool("name")}), "application/json"
+            return msgspec.json.encode(
+                {"status": "ok", "grader": await self._pool_attribute("name")}
+            ), "application/json"
         if path == "/metrics":
-            return self._metrics(await self._of_pool("counts")).encode(), "text/plain; version=0.0.4"
-        body = await self._body(receive)
+            return self._metrics(await self._pool_attribute("counts")).encode(), "text/plain; version=0.0.4"
+        body = await self._receive_body(receive)
         if path == "/grade":
-            batch = _decoded(body, Batch)
-            verdicts = await self._graded([(item.completion, item.reference, item.question) for item in batch.items])
+            batch = _decode(body, Batch)
+            verdicts = await self._grade([(item.completion, item.reference, item.question) for item in batch.items])
             return msgspec.json.encode({"verdicts": verdicts}), "application/json"
-        query = _decoded(body, Query)
+        query = _decode(body, Query)
         if not len(query.query) == len(query.prompts) == len(query.labels):
-            raise RefusedError(422, "expected as many prompts and labels as queries")
-        verdicts = await self._graded(openrlhf_items(query.query, query.prompts, query.labels))
+            raise RequestError(422, "expected as many prompts and labels as queries")
+        verdicts = await self._grade(openrlhf_items(query.query, query.prompts, query.labels))
         return msgspec.json.encode(_openrlhf_response(verdicts)), "application/json"
 
-    async def _of_pool(self, attribute: str) -> Any:
-        """Ask the pool something, aside from the event loop: a pool that has failed takes seconds to start anew."""
+    async def _pool_attribute(self, attribute: str) -> Any:
+        """Read an attribute in a thread, because a pool that has failed takes seconds to restart."""
         try:
             return await asyncio.to_thread(getattr, self._pool, attribute)
         except GraderError as error:
-            raise RefusedError(503, str(error)) from error
+            raise RequestError(503, str(error)) from error
 
-    async def _body(self, receive: Receive) -> bytes:
-        """Receive a request's body, as long as all bodies that are being received together are not too much to hold."""
+    async def _receive_body(self, receive: Receive) -> bytes:
+        """Receive the body, within the limits on its size and on the bytes being received by all requests."""
         received = bytearray()
         try:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise RefusedError(400, "expected a whole request, got a closed connection")
+                    raise RequestError(400, "expected a complete request, got a closed connection")
                 part = message.get("body", b"")
                 received += part
                 self._bytes_held += len(part)
                 if len(received) > self._max_body_bytes:
-                    raise RefusedError(413, f"expected at most {self._max_body_bytes} bytes")
+                    raise RequestError(413, f"expected at most {self._max_body_bytes} bytes")
                 if self._bytes_held > MAX_BODIES_HELD * self._max_body_bytes:
-                    raise RefusedError(503, "too many requests are being received; try again")
+                    raise RequestError(503, "too many requests are being received; try again")
                 if not message.get("more_body"):
                     return bytes(received)
         finally:
             self._bytes_held -= len(received)
 
-    async def _graded(self, items: list[tuple[str, str, str | None]]) -> list[Verdict]:
+    async def _grade(self, items: list[tuple[str, str, str | None]]) -> list[Verdict]:
         if self._in_flight and self._in_flight + len(items) > self._max_items_in_flight:
-            raise RefusedError(503, f"{self._in_flight} items are in flight; try again")
+            raise RequestError(503, f"{self._in_flight} items are in flight; try again")
         self._in_flight += len(items)
         try:
             return await self._pool.grade_async(items)
         except BadInput as error:
-            raise RefusedError(422, str(error)) from error
+            raise RequestError(422, str(error)) from error
         except GraderError as error:
-            raise RefusedError(500, str(error)) from error
+            raise RequestError(500, str(error)) from error
         finally:
             self._in_flight -= len(items)
 
     def _metrics(self, counts: dict[str, int]) -> str:
         lines = ["# TYPE graders_verdicts_total counter"]
         lines += [f'graders_verdicts_total{{status="{s.value}"}} {counts.get(s.value, 0)}' for s in Status]
-        for name in (
-            "forks",
-            "kills",
-            "delays",
-            "crashes",
-            "violations",
-            "canaries",
-            "late_imports",
-            "zygote_restarts",
-        ):
+        for name in POOL_COUNTS:
             lines += [f"# TYPE graders_{name}_total counter", f"graders_{name}_total {counts.get(name, 0)}"]
         lines.append("# TYPE graders_requests_total counter")
         lines += [
@@ -217,32 +212,34 @@ _ROUTES = {"/": "POST", "/grade": "POST", "/healthz": "GET", "/metrics": "GET"}
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the socket to serve on; port 0 takes any that is free.
+    """Open the socket to serve on; port 0 picks a free one.
 
     Raises:
-        BadInput: the address cannot be had.
+        BadInput: the address is invalid or in use.
     """
     if not 0 <= port <= MAX_PORT:
         raise BadInput(f"expected a port from 0 to {MAX_PORT}, got {port}")
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        why = str(error.strerror or error).partition(" (while")[0]
+        reason = str(error.strerror or error).partition(" (while")[0]
         raise BadInput(
-            f"expected to listen on {host}, port {port}, got: {why}; choose another --host or --port"
+            f"expected to listen on {host}, port {port}, got: {reason}; choose another --host or --port"
         ) from error
 
 
 def run(service: Service, listening: socket.socket) -> None:
-    """Serve on an open socket until interrupted.
+    """Serve on a listening socket until interrupted.
 
     Raises:
         SandboxUnavailable: uvicorn is not installed.
     """
     try:
-        uvicorn = importlib.import_module("uvicorn")  # an extra: nothing else here needs it
+        uvicorn = importlib.import_module("uvicorn")  # an optional dependency
     except ImportError as error:
-        raise SandboxUnavailable("graders serve: expected uvicorn, found none; pip install 'graders[serve]'") from error
+        raise SandboxUnavailable(
+            "graders serve: expected the package uvicorn, found none; pip install 'graders[serve]'"
+        ) from error
     config = uvicorn.Config(
         service, log_level="warning", access_log=False, limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_S, server_header=False,
@@ -251,23 +248,23 @@ def run(service: Service, listening: socket.socket) -> None:
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _decoded(body: bytes, kind: type[Any]) -> Any:
+def _decode(body: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise RefusedError(422, f"expected {', '.join(kind.__struct_fields__)}: {error}") from error
+        raise RequestError(422, f"expected {', '.join(kind.__struct_fields__)}: {error}") from error
 
 
 def _openrlhf_response(verdicts: list[Verdict]) -> dict[str, Any]:
     for number, verdict in enumerate(verdicts):
         if reward_of(verdict) is None:
-            raise RefusedError(500, f"item {number}: the grader failed, so there is no reward: {verdict.detail}")
+            raise RequestError(500, f"item {number}: the grader failed, so there is no reward: {verdict.detail}")
     rewards = [reward_of(verdict) for verdict in verdicts]
     over_budget = [float(verdict.status is Status.OVER_BUDGET) for verdict in verdicts]
     return {"rewards": rewards, "scores": rewards, "extra_logs": {"grader_over_budget": over_budget}}
 
 
-async def _live(receive: Receive, send: Send) -> None:
+async def _handle_lifespan(receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -1,4 +1,4 @@
-"""Our graders as reward functions of TRL, verl and OpenRLHF, and theirs as graders of ours.
+"""Adapters between graders and the reward functions of TRL, verl and OpenRLHF, in both directions.
 
     to_trl(pool)        reward_func(prompts, completions, **columns) -> list[float | None]
     to_verl(pool)       compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict
@@ -6,8 +6,8 @@
     from_trl(spec), from_verl(spec), from_openrlhf(spec)
                         a grader for `GraderPool("trl:path.py:reward_func")`, `verl:…` and `openrlhf:…`
 
-A grader's `error` is no reward: None for TRL, which leaves the sample out, and NaN with a counted flag for the others,
-which have no word for it. Their functions run inside the killable worker; a hang or crash there ends as a verdict.
+A verdict of `error` yields no reward: None for TRL, which leaves the sample out, and NaN with a counted flag for verl
+and OpenRLHF, which have no value for it. Wrapped functions run in a sandbox worker; a hang or crash ends as a verdict.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graders.errors import BadGrader, BadInput
-from graders.grader import Grader, attribute
+from graders.grader import Grader, load_attribute
 from graders.sandbox.host.pool import GraderPool
 from graders.verdict import Status, Verdict
 
 CORRECT_AT_LEAST = 0.5
-"""Rewards from here on count as correct; reward functions that score 1 and 0, or 1 and -1, agree with it."""
+"""Rewards of at least this count as correct; it suits functions that score 1 and 0, or 1 and -1."""
 
 
 def reward_of(verdict: Verdict) -> float | None:
-    """Give 1 for correct, None for the grader's own failure, 0 for all else."""
+    """Return 1 for `correct`, None for `error`, and 0 for every other status."""
     return None if verdict.status is Status.ERROR else float(verdict.correct)
 
 
 def to_trl(
     pool: GraderPool, reference: str = "solution", question: str | None = None
 ) -> Callable[..., list[float | None]]:
-    """Give a reward function for TRL's trainers.
+    """Return a reward function for TRL's trainers.
 
     Args:
-        pool: what grades.
+        pool: the pool that grades.
         reference: the dataset column that holds the reference answer.
         question: the column that holds the problem text; None for the prompt's last message.
     """
@@ -48,10 +48,10 @@ def to_trl(
     def graders_reward(
         prompts: Sequence[Any], completions: Sequence[Any], log_metric: Callable | None = None, **columns: Any
     ) -> list[float | None]:
-        asked = [_text_of(prompt) for prompt in prompts] if question is None else _column(columns, question)
+        questions = [_text_of(prompt) for prompt in prompts] if question is None else _column(columns, question)
         items = [
-            (_text_of(completion), _reference_of(answer), asked_one)
-            for completion, answer, asked_one in zip(completions, _column(columns, reference), asked, strict=True)
+            (_text_of(completion), _reference_of(answer), asked)
+            for completion, answer, asked in zip(completions, _column(columns, reference), questions, strict=True)
         ]
         verdicts = pool.grade(items)
         if log_metric is not None:
@@ -63,13 +63,13 @@ def to_trl(
 
 
 def to_verl(pool: GraderPool) -> Callable[..., dict[str, Any]]:
-    """Give a `compute_score` for verl's `custom_reward_function`; every key but `score` is logged per sample."""
+    """Return a `compute_score` for verl's `custom_reward_function`; verl logs every key except `score` per sample."""
 
     def compute_score(
         data_source: str, solution_str: str, ground_truth: Any, extra_info: dict | None = None, **kwargs: Any
     ) -> dict[str, Any]:
-        asked = (extra_info or {}).get("question")
-        verdict = pool.grade([(solution_str, _reference_of(ground_truth), asked)])[0]
+        question = (extra_info or {}).get("question")
+        verdict = pool.grade([(solution_str, _reference_of(ground_truth), question)])[0]
         reward = reward_of(verdict)
         return {
             "score": math.nan if reward is None else reward,
@@ -82,7 +82,7 @@ def to_verl(pool: GraderPool) -> Callable[..., dict[str, Any]]:
 
 
 def to_openrlhf(pool: GraderPool) -> Callable[..., dict[str, Any]]:
-    """Give a `reward_func` for OpenRLHF's Python reward; tensors if torch is loaded, else lists."""
+    """Return a `reward_func` for OpenRLHF's Python reward; it returns tensors if torch is loaded, else lists."""
 
     def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str], **kwargs: Any) -> dict:
         verdicts = pool.grade(openrlhf_items(queries, prompts, labels))
@@ -100,7 +100,7 @@ def to_openrlhf(pool: GraderPool) -> Callable[..., dict[str, Any]]:
 def openrlhf_items(
     queries: Sequence[str], prompts: Sequence[str], labels: Sequence[str]
 ) -> list[tuple[str, str, str | None]]:
-    """Give items to grade; a query is the prompt and the completion in one, so the prompt is cut off first."""
+    """Return the items to grade; a query is the prompt followed by the completion, so the prompt is removed."""
     return [
         (query.removeprefix(prompt), label, prompt)
         for query, prompt, label in zip(queries, prompts, labels, strict=True)
@@ -108,7 +108,7 @@ def openrlhf_items(
 
 
 class RewardFunctionGrader:
-    """Another trainer's reward function as a grader: one completion at a time, its reward read as right or wrong."""
+    """Grader that calls a reward function on one completion at a time and compares its reward with a threshold."""
 
     def __init__(self, name: str, call: Callable[[str, str, str | None], Any]) -> None:
         self.name = name
@@ -118,21 +118,20 @@ class RewardFunctionGrader:
         """Call the function.
 
         Raises:
-            ValueError: it gave something that is no reward; the sandbox makes an `error` of it.
+            ValueError: the result is not a reward; the sandbox turns this into an `error`.
         """
-        given = self._call(completion, reference, question)
-        reward = as_reward(_finished(given))
+        reward = as_reward(_await_result(self._call(completion, reference, question)))
         status = Status.CORRECT if reward >= CORRECT_AT_LEAST else Status.INCORRECT
         return Verdict(status, None, self.name, "reward", f"reward {reward:g}", 0.0)
 
 
 def from_trl(spec: str) -> Grader:
-    """Make a grader of `reward_func(prompts, completions, **columns)`; `solution` and `answer` hold the reference."""
+    """Wrap `reward_func(prompts, completions, **columns)`; `solution` and `answer` hold the reference."""
     function = _function(spec)
 
     def call(completion: str, reference: str, question: str | None) -> Any:
-        ids = list(completion.encode())  # no tokenizer here: length-based rewards see bytes
-        given = function(
+        ids = list(completion.encode())  # there is no tokenizer, so length-based rewards count bytes
+        result = function(
             prompts=[question or ""],
             completions=[completion],
             completion_ids=[ids],
@@ -142,13 +141,13 @@ def from_trl(spec: str) -> Grader:
             log_extra=lambda column, values: None,
             log_metric=lambda name, value: None,
         )
-        return _only(_finished(given))
+        return _only_reward(_await_result(result))
 
     return RewardFunctionGrader(f"trl:{spec}", call)
 
 
 def from_verl(spec: str) -> Grader:
-    """Make a grader of `compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs)`."""
+    """Wrap `compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs)`."""
     function = _function(spec)
 
     def call(completion: str, reference: str, question: str | None) -> Any:
@@ -159,37 +158,37 @@ def from_verl(spec: str) -> Grader:
 
 
 def from_openrlhf(spec: str) -> Grader:
-    """Make a grader of `reward_func(queries, prompts, labels, **kwargs) -> {"rewards": …}`."""
+    """Wrap `reward_func(queries, prompts, labels, **kwargs) -> {"rewards": …}`."""
     function = _function(spec)
 
     def call(completion: str, reference: str, question: str | None) -> Any:
         prompt = question or ""
-        given = function([prompt + completion], [prompt], [reference])
-        if not isinstance(given, dict) or "rewards" not in given:
-            raise ValueError(f"expected a dict with rewards, got {given!r:.80}")
-        return _only(given["rewards"])
+        result = function([prompt + completion], [prompt], [reference])
+        if not isinstance(result, dict) or "rewards" not in result:
+            raise ValueError(f"expected a dict with the key rewards, got {result!r:.80}")
+        return _only_reward(result["rewards"])
 
     return RewardFunctionGrader(f"openrlhf:{spec}", call)
 
 
-def as_reward(given: Any) -> float:
-    """Give a reward as a float: a number, a dict with `score`, or a tensor of one element.
+def as_reward(value: Any) -> float:
+    """Convert a number, a dict with `score`, or a tensor of one element to a float.
 
     Raises:
-        ValueError: it is None, not finite, or anything else.
+        ValueError: the value is none of these, or not finite.
     """
-    if isinstance(given, dict):
-        given = given.get("score")
-    if hasattr(given, "item"):
-        given = given.item()
-    reward = float(given) if isinstance(given, numbers.Real) else math.nan  # asked once: it may say another thing next
+    if isinstance(value, dict):
+        value = value.get("score")
+    if hasattr(value, "item"):
+        value = value.item()
+    reward = float(value) if isinstance(value, numbers.Real) else math.nan  # converted once: __float__ may change
     if not math.isfinite(reward):
-        raise ValueError(f"expected a finite reward, got {given!r:.80}")
+        raise ValueError(f"expected a finite reward, got {value!r:.80}")
     return reward
 
 
-class _QuietLoop(asyncio.BaseEventLoop):
-    """An event loop that can only wait: in a locked worker there are no sockets for the usual one to wake up by."""
+class _TimerOnlyLoop(asyncio.BaseEventLoop):
+    """Event loop without sockets, which a sandboxed worker cannot open; it runs callbacks and timers only."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,19 +202,19 @@ class _QuietLoop(asyncio.BaseEventLoop):
         assert not event_list
 
 
-def _finished(given: Any) -> Any:
-    """Give the result of a coroutine, or what is no coroutine as it is."""
-    if not inspect.iscoroutine(given):
-        return given
-    loop = _QuietLoop()
+def _await_result(result: Any) -> Any:
+    """Run `result` to completion if it is a coroutine, else return it unchanged."""
+    if not inspect.iscoroutine(result):
+        return result
+    loop = _TimerOnlyLoop()
     try:
-        return loop.run_until_complete(given)
+        return loop.run_until_complete(result)
     finally:
         loop.close()
 
 
-def _only(rewards: Any) -> Any:
-    """Give the one reward of a list or tensor of one."""
+def _only_reward(rewards: Any) -> Any:
+    """Return the reward of a list or tensor of one element."""
     if isinstance(rewards, numbers.Real) or getattr(rewards, "ndim", 1) == 0:
         return rewards
     if not hasattr(rewards, "__len__") or len(rewards) != 1:
@@ -224,7 +223,7 @@ def _only(rewards: Any) -> Any:
 
 
 def _function(spec: str) -> Callable[..., Any]:
-    found = attribute(spec)
+    found = load_attribute(spec)
     if not callable(found):
         raise BadGrader(f"reward function {spec!r}: expected a function, got {type(found).__name__}")
     return found
@@ -233,20 +232,20 @@ def _function(spec: str) -> Callable[..., Any]:
 def _column(columns: dict[str, Any], name: str) -> Sequence[Any]:
     if name not in columns:
         raise BadInput(
-            f"reward function: expected the data set's column {name!r}, got {sorted(columns)}; name it in to_trl()"
+            f"reward function: expected the dataset column {name!r}, got {sorted(columns)}; pass its name to to_trl()"
         )
     return columns[name]
 
 
-def _reference_of(given: Any) -> str:
-    """Give a reference as text; a list or array of accepted answers becomes the JSON list that graders read."""
-    if hasattr(given, "tolist"):
-        given = given.tolist()
-    return json.dumps([str(answer) for answer in given]) if isinstance(given, list | tuple) else str(given)
+def _reference_of(value: Any) -> str:
+    """Return a reference as text; a list or array of accepted answers becomes the JSON list that graders read."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return json.dumps([str(answer) for answer in value]) if isinstance(value, list | tuple) else str(value)
 
 
 def _text_of(message: Any) -> str:
-    """Give the text of a plain prompt or completion, or of the last message of a conversation."""
+    """Return the text of a plain prompt or completion, or of the last message of a conversation."""
     if isinstance(message, str):
         return message
     content = message[-1]["content"]
@@ -254,5 +253,5 @@ def _text_of(message: Any) -> str:
 
 
 def _tensor(values: list[float]) -> Any:
-    torch = sys.modules.get("torch")  # the caller's, if it has one: this package never imports it
+    torch = sys.modules.get("torch")  # this package never imports torch; the caller may have
     return torch.tensor(values) if torch is not None else values

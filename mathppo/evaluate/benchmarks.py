@@ -1,6 +1,6 @@
-"""Benchmarks as data cards: where a set lies, how it is read, what is known to be wrong with it.
+"""Benchmarks as data cards: the source of a set, the fields of its rows, and its known label faults.
 
-A card is a TOML file; the shipped ones stand in `cards/`. A file of one's own needs five lines:
+A card is a TOML file; the shipped ones are in `cards/`. A custom card needs five lines:
 
     name = "mine"
     file = "mine.jsonl"
@@ -8,8 +8,8 @@ A card is a TOML file; the shipped ones stand in `cards/`. A file of one's own n
     answer = "answer"
     licence = "ours"
 
-No problem is shipped: rows are read from a local file, or from the hub through `datasets`. The committed equation sets
-are benchmarks too, by their own names.
+No problems are shipped with the cards: rows are read from a local file, or from the hub through `datasets`. The
+committed equation sets are benchmarks too, under their names.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.evaluate.reference_answers import GoldReading, read_gold, with_tolerance, with_unit
+from mathppo.evaluate.reference_answers import AnswerFormat, read_reference_answer, with_tolerance, with_unit
 from mathppo.problems import HELD_OUT_COUNTS, load_held_out
 from mathppo.problems.rows import read_rows
 from mathppo.records import Problem
@@ -30,27 +30,26 @@ from mathppo.records import Problem
 CARDS = Path(__file__).parent / "cards"
 
 GoldChoice = Literal["corrected", "official"]
-"""Whether known label faults are mended, or kept for parity with published numbers."""
+"""Correct known label faults, or keep them for parity with published numbers."""
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which field of a row holds what.
+    """Names of the fields of a row; "" if there is no such field.
 
     Args:
-        question: field of the question, or several whose texts are joined by a space.
-        answer: field of the right answer.
-        gold: where in it the answer stands.
+        question: field of the question, or several fields whose texts are joined by a space.
+        answer: field of the reference answer.
+        gold: format of the reference answer in that field.
         id: field of the id; "" numbers the rows from 0.
-        subject: field of the subject; "" where there is none.
-        level: field of the difficulty; "" where there is none.
-        unit: field of the answer's unit, which rows may leave out; "" where there is none.
-        tolerance: field of the largest difference that still counts as right, in the answer's unit; rows may leave it
-            out; "" where there is none.
+        subject: field of the subject.
+        level: field of the difficulty.
+        unit: field of the unit of the answer; rows may omit it.
+        tolerance: field of the largest accepted difference, in the unit of the answer; rows may omit it.
     """
 
     question: str | list[str]
     answer: str
-    gold: GoldReading = GoldReading.PLAIN
+    gold: AnswerFormat = AnswerFormat.PLAIN
     id: str = ""
     subject: str = ""
     level: str = ""
@@ -59,12 +58,12 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Hub(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The set on the `datasets` hub.
+    """A set on the `datasets` hub.
 
     Args:
         name: hub id, `owner/name`.
-        split: of the set.
-        subset: its configuration; "" for the only or default one.
+        split: split of the set.
+        subset: configuration of the set; "" for the default.
     """
 
     name: str
@@ -73,13 +72,13 @@ class Hub(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LabelFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A right answer that is known to be wrong.
+    """A reference answer that is known to be wrong.
 
     Args:
-        id: of the problem.
-        official: the answer as the set has it.
-        corrected: what is right.
-        why: how one knows.
+        id: id of the problem.
+        official: the answer in the set.
+        corrected: the correct answer.
+        why: the evidence.
     """
 
     id: str
@@ -89,20 +88,20 @@ class LabelFault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Card(Fields, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A benchmark; the fields named at the top are those of the local file.
+    """A benchmark; its own field names are those of the local file.
 
     Args:
-        name: as in `--benchmarks`; also of files within the evaluation's folder, so that it can lead to no other.
-        file: name of the local file, within the folder of benchmarks: JSON, CSV, Parquet or Arrow, or a folder that
-            `datasets` wrote.
-        licence: of the data.
-        title: for a person.
-        purpose: training sets serve contamination checks and are refused as benchmarks.
-        count: number of problems; 0 where not stated.
-        sha256: `content_hash` of the problems with official answers; "" where not stated.
-        notes: what a reader of its numbers should know.
-        faults: label faults.
-        hub: where else it is; None where the file is the only place.
+        name: name in `--benchmarks`, and of files in the evaluation folder, so it must not contain a path.
+        file: local file within the folder of benchmarks: JSON, CSV, Parquet or Arrow, or a folder that `datasets`
+            wrote.
+        licence: licence of the data.
+        title: display name.
+        purpose: `training` sets are for contamination checks and are rejected as benchmarks.
+        count: number of problems; 0 if not stated.
+        sha256: `content_hash` of the problems with official answers; "" if not stated.
+        notes: caveats for readers of its numbers.
+        faults: known label faults.
+        hub: the set on the hub; None if it is only available as a file.
     """
 
     name: Annotated[str, Meta(pattern=r"^\w[\w .+-]{0,99}\Z")]
@@ -121,10 +120,10 @@ class Benchmark(NamedTuple):
     """A loaded set.
 
     Args:
-        card: what it was loaded by.
-        problems: in the set's order.
-        corrected: ids of problems whose right answer was mended.
-        as_stated: whether problems and official answers are those that the card's hash states; None if it states none.
+        card: its card.
+        problems: problems in the order of the set.
+        corrected: ids of problems whose reference answer was corrected.
+        as_stated: True if problems and official answers match the hash of the card; None if the card has no hash.
     """
 
     card: Card
@@ -134,7 +133,7 @@ class Benchmark(NamedTuple):
 
 
 def list_cards() -> list[str]:
-    """Names of the shipped cards and of the committed equation sets."""
+    """Return the names of the shipped cards and of the committed equation sets."""
     return sorted({*(path.stem for path in CARDS.glob("*.toml")), *HELD_OUT_COUNTS})
 
 
@@ -142,10 +141,10 @@ def find_card(name: str) -> Card:
     """Read a card.
 
     Args:
-        name: of a shipped card, of a committed equation set, or path of a card's TOML file.
+        name: name of a shipped card or of a committed equation set, or path of a card's TOML file.
 
     Raises:
-        BadSetting: there is none, or it is no card.
+        BadSetting: the card does not exist or is invalid.
     """
     if name in HELD_OUT_COUNTS:
         notes = ["generated; no training problem of the built-in families shares a canonical form with it"]
@@ -162,17 +161,17 @@ def find_card(name: str) -> Card:
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise BadSetting(f"card {path}: expected name, file, question, answer and licence, got: {error}") from None
-    # The file of a card of one's own lies beside the card.
+    # The file of a custom card is relative to the card.
     return (
         card if path.parent == CARDS else msgspec.structs.replace(card, file=str((path.parent / card.file).resolve()))
     )
 
 
 def parse_benchmarks(text: str) -> list[tuple[Card, int]]:
-    """Read `gsm8k,math500:4` as cards, each with its samples a problem.
+    """Parse a list such as `gsm8k,math500:4` into cards and their numbers of samples per problem.
 
     Raises:
-        BadSetting: an unknown name, a name twice, or a number that is none.
+        BadSetting: a name is unknown or repeated, or a number is invalid.
 
     >>> [(card.name, samples) for card, samples in parse_benchmarks("gsm8k,math500:4")]
     [('gsm8k', 1), ('math500', 4)]
@@ -186,7 +185,7 @@ def parse_benchmarks(text: str) -> list[tuple[Card, int]]:
         if card.name in chosen:
             raise BadSetting(f"--benchmarks: expected each set once, got {card.name!r} twice")
         if card.purpose == "training":
-            raise BadSetting(f"--benchmarks: {card.name} is a training set, which measures nothing; choose another")
+            raise BadSetting(f"--benchmarks: expected evaluation sets, got {card.name}, a training set; choose another")
         chosen[card.name] = card, int(number)
     if not chosen:
         raise BadSetting(f"--benchmarks: expected names such as gsm8k,math500:4, got {text!r}")
@@ -194,15 +193,15 @@ def parse_benchmarks(text: str) -> list[tuple[Card, int]]:
 
 
 def load_benchmark(card: Card, folder: Path | None = None, *, golds: GoldChoice = "corrected") -> Benchmark:
-    """Load a benchmark from the folder's file, or from the hub where no folder is given.
+    """Load a benchmark from a local file, or from the hub if there is no folder.
 
     Args:
-        card: what to load.
-        folder: where the local files lie.
-        golds: `corrected` mends the card's label faults, `official` keeps them.
+        card: card of the benchmark.
+        folder: folder of the local files.
+        golds: `corrected` corrects the known label faults, `official` keeps them.
 
     Raises:
-        BadInput: the file or set is missing, a row lacks a field, or the count is not the card's.
+        BadInput: the file or set is missing, a row lacks a field, or the number of problems differs from the card.
     """
     if card.name in HELD_OUT_COUNTS and not card.file:
         problems = load_held_out(card.name)
@@ -210,22 +209,22 @@ def load_benchmark(card: Card, folder: Path | None = None, *, golds: GoldChoice 
     problems = _read(card, folder)
     if card.count and len(problems) != card.count:
         raise BadInput(
-            f"{card.name}: expected {card.count} problems as its card says, got {len(problems)}; get the whole set, "
-            "or write a card of your own for this one"
+            f"{card.name}: expected {card.count} problems as in its card, got {len(problems)}; get the complete set, "
+            "or write a separate card for this one"
         )
     as_stated = content_hash(problems) == card.sha256 if card.sha256 else None
     if golds == "official":
         return Benchmark(card, problems, [], as_stated)
     faults = {fault.id: fault for fault in card.faults}
-    mended = [p.id for p in problems if p.id in faults and faults[p.id].official == p.reference]
+    corrected = [p.id for p in problems if p.id in faults and faults[p.id].official == p.reference]
     problems = [
-        msgspec.structs.replace(p, reference=faults[p.id].corrected) if p.id in set(mended) else p for p in problems
+        msgspec.structs.replace(p, reference=faults[p.id].corrected) if p.id in set(corrected) else p for p in problems
     ]
-    return Benchmark(card, problems, mended, as_stated)
+    return Benchmark(card, problems, corrected, as_stated)
 
 
 def content_hash(problems: Sequence[Problem]) -> str:
-    """Sha256 of questions and answers in order, whatever file format or ids they came with."""
+    """Return the SHA-256 of questions and answers in order, which does not depend on file format or ids."""
     digest = hashlib.sha256()
     for problem in problems:
         digest.update(msgspec.json.encode([problem.question.strip(), problem.reference]) + b"\n")
@@ -237,12 +236,14 @@ def _read(card: Card, folder: Path | None) -> list[Problem]:
         path = (folder or Path()) / card.file
         if not path.exists():
             raise BadInput(
-                f"{card.name}: expected the file {path}, found none; put it there, or leave --benchmark-dir out to "
+                f"{card.name}: expected the file {path}, found none; put it there, or omit --benchmark-dir to "
                 "load the set from the hub"
             )
         return _problems(card.name, card, read_rows(str(path), card.hub.split if card.hub else "test", None))
     if card.hub is None:
-        raise BadInput(f"{card.name}: expected --benchmark-dir with {card.file} in it; this set is on no hub")
+        raise BadInput(
+            f"{card.name}: expected --benchmark-dir with {card.file} in it, because this set is not on the hub"
+        )
     hub = card.hub
     return _problems(card.name, hub, read_rows(hub.name, hub.split, hub.subset or None))
 
@@ -260,7 +261,7 @@ def _problems(name: str, fields: Fields, rows: Any) -> list[Problem]:
             level=_level(_field(row, fields.level, where), where) if fields.level else 0,
         )
         if problem.id in problems:
-            raise BadInput(f"{where}: expected an id of its own, got {problem.id!r} again; name another id field")
+            raise BadInput(f"{where}: expected unique ids, got {problem.id!r} again; choose another id field")
         problems[problem.id] = problem
     if not problems:
         raise BadInput(f"{name}: expected at least one problem, got none; check its file")
@@ -268,20 +269,22 @@ def _problems(name: str, fields: Fields, rows: Any) -> list[Problem]:
 
 
 def _reference(row: Mapping[str, Any], fields: Fields, where: str) -> str:
-    """Give a row's right answer as graders read one, its unit and tolerance included."""
-    reference = read_gold(_field(row, fields.answer, where), fields.gold, where)
+    """Return the reference answer of a row in the form that graders read, including unit and tolerance."""
+    reference = read_reference_answer(_field(row, fields.answer, where), fields.gold, where)
     unit, tolerance = (str(row.get(name) or "").strip() if name else "" for name in (fields.unit, fields.tolerance))
     return with_tolerance(reference, tolerance, unit, where) if tolerance else with_unit(reference, unit)
 
 
 def _field(row: Mapping[str, Any], name: str, where: str) -> Any:
     if row.get(name) is None:
-        raise BadInput(f"{where}: expected a field {name!r}, got {', '.join(map(repr, row))}; name another in the card")
+        raise BadInput(f"{where}: expected a field {name!r}, got {', '.join(map(repr, row))}; correct the card")
     return row[name]
 
 
 def _level(value: Any, where: str) -> int:
     digits = "".join(character for character in str(value) if character.isdecimal())
     if not digits:
-        raise BadInput(f"{where}: expected a level with a number, got {value!r}; name another field in the card")
+        raise BadInput(
+            f"{where}: expected a level that contains a number, got {value!r}; choose another field in the card"
+        )
     return int(digits)

@@ -1,4 +1,4 @@
-"""Two evaluations set beside each other: differences problem by problem, and what they allow one to say."""
+"""Comparison of two evaluations: paired differences, significance, and a sentence that summarises them."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -21,29 +21,29 @@ from mathppo.records import Record
 Probability = Annotated[float, Meta(ge=0, le=1)]
 SIGNIFICANCE = 0.05
 SMALLEST_P = 1e-4
-"""Below it, only that it is below is written: no test here is exact about more."""
+"""Smallest p that is printed; smaller ones are printed as a bound, because the tests do not resolve them."""
 
 
 class SetComparison(Record, frozen=True, tag=False):
-    """Two policies on one set under one prompt; B is held against A.
+    """Comparison of policy B with policy A on one set under one prompt.
 
     Args:
         label: set, prompt and mode.
-        model_a: what a person calls A.
-        model_b: and B.
-        num_problems: problems that both have a graded sample of.
-        accuracy_a: mean share of right samples of A.
-        accuracy_b: of B.
+        model_a: display name of A.
+        model_b: display name of B.
+        num_problems: problems with a graded sample of both.
+        accuracy_a: mean accuracy per problem of A.
+        accuracy_b: mean accuracy per problem of B.
         difference: accuracy_b - accuracy_a.
-        low: lower bound of the difference's 95 % interval, by paired bootstrap over problems.
-        high: upper bound.
-        test: which test gave p.
-        p: two-sided.
-        p_holm: adjusted for all sets that are compared at once.
-        wins: problems of which B gets a larger share right, the largest gains first.
-        losses: those of which it gets a smaller one, the largest losses first.
-        detectable: the true difference that such a comparison finds 4 times in 5; None for a single problem.
-        notes: what was forced.
+        low: lower bound of the 95 % interval of the difference, by paired bootstrap over problems.
+        high: upper bound of that interval.
+        test: the test that computed p.
+        p: two-sided p value.
+        p_holm: p adjusted for all sets that are compared together.
+        wins: problems on which B is more accurate, the largest gains first.
+        losses: problems on which B is less accurate, the largest losses first.
+        detectable: the true difference that such a comparison detects with 80 % power; None for a single problem.
+        notes: differences in settings that `force` overrode.
     """
 
     label: str
@@ -65,7 +65,7 @@ class SetComparison(Record, frozen=True, tag=False):
 
     @property
     def sentence(self) -> str:
-        """Say in words what can be said."""
+        """Summary of the comparison in one sentence."""
         where = f"on {self.label} ({self.num_problems:,} problems)"
         numbers = f"{100 * self.difference:+.1f} points [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
         p = f"{self.test}, p {'= ' if self.p_holm >= SMALLEST_P else ''}{write_p(self.p_holm)} after Holm"
@@ -74,18 +74,18 @@ class SetComparison(Record, frozen=True, tag=False):
             return f"{self.model_b} is {word} than {self.model_a} {where}: {numbers}, {p}."
         bound = ""
         if self.detectable:
-            bound = f"; a true difference below {100 * self.detectable:.1f} points is missed once in 5 times or more"
-        return f"{self.model_b} and {self.model_a} cannot be told apart {where}: {numbers}, {p}{bound}."
+            bound = f"; a true difference below {100 * self.detectable:.1f} points is missed in at least 20 % of cases"
+        return f"{self.model_b} and {self.model_a} do not differ significantly {where}: {numbers}, {p}{bound}."
 
 
 class Comparison(Record, frozen=True, tag="comparison/1"):
-    """All sets of one call to compare, in order of set and then of policy."""
+    """Comparisons of all sets, in order of set and then of policy."""
 
     sets: list[SetComparison]
 
 
 def write_p(p: float) -> str:
-    """Give a p value as a person reads it.
+    """Return a p value as it is printed.
 
     >>> write_p(0.0123), write_p(3e-9)
     ('0.012', '< 0.0001')
@@ -96,17 +96,17 @@ def write_p(p: float) -> str:
 def compare_results(
     baseline: Sequence[Result], others: Sequence[Sequence[Result]], *, force: bool = False, seed: int = 0
 ) -> Comparison:
-    """Hold each of the others against the baseline on every set that both have.
+    """Compare each of the others with the baseline on every set that both have.
 
     Args:
-        baseline: results of A, at most one a label.
+        baseline: results of A, at most one per label.
         others: results of B, of C and so on.
-        force: compare different prompts, problems or budgets all the same, over the problems that both have.
-        seed: of bootstrap and permutation.
+        force: compare even if prompts, problems or budgets differ, over the problems that both have.
+        seed: seed of bootstrap and permutation.
 
     Raises:
-        BadInput: two results of one label in one group, no set in common, or, unless forced, other problems, right
-            answers, prompts, temperature or token budget.
+        BadInput: a group has two results of one label, no set is in common, or, unless forced, the problems, reference
+            answers, prompts, temperature, token budget or grader differ.
     """
     first = _by_label(baseline, force)
     pairs = [
@@ -118,8 +118,8 @@ def compare_results(
     if not pairs:
         theirs = sorted({label for other in others for label in _by_label(other, force)})
         raise BadInput(
-            f"compare: expected a set that both have, got {', '.join(first)} against {', '.join(theirs)}; evaluate "
-            "both on the same sets with the same templates"
+            f"compare: expected a set that both have, got {', '.join(first)} and {', '.join(theirs)}; evaluate both on "
+            "the same sets with the same templates"
         )
     compared = [_compare(a, b, force, seed) for a, b in pairs]
     adjusted = holm([one.p for one in compared])
@@ -137,19 +137,19 @@ def _by_label(results: Sequence[Result], force: bool) -> dict[str, Result]:
                 for one in (found[label], result)
             )
             raise BadInput(
-                f"compare: expected one result of {label} in each folder, got {got}; give one's folder within results/"
+                f"compare: expected one result of {label} per folder, got {got}; pass the folder of one within results/"
             )
         found[label] = result
     return found
 
 
 def _compare(a: Result, b: Result, force: bool, seed: int) -> SetComparison:
-    """Compare two results as the only ones: p is not adjusted yet."""
+    """Compare two results; `p_holm` is not adjusted yet."""
     notes = _differences(a, b)
     if notes and not force:
         raise BadInput(
-            f"compare {a.label}: expected the same for both, got {'; '.join(notes)}; evaluate again with the same "
-            "settings, or give --force to compare all the same"
+            f"compare {a.label}: expected the same settings for both, got {'; '.join(notes)}; evaluate again with the "
+            "same settings, or pass --force to compare anyway"
         )
     shares = [
         {
@@ -161,7 +161,7 @@ def _compare(a: Result, b: Result, force: bool, seed: int) -> SetComparison:
     ]
     both = [name for name in a.problem_ids if name in shares[0] and name in shares[1]]
     if not both:
-        raise BadInput(f"compare {a.label}: expected problems that both have graded samples of, got none")
+        raise BadInput(f"compare {a.label}: expected problems with graded samples of both, got none")
     differences = np.array([shares[1][name] - shares[0][name] for name in both])
     order = np.argsort(differences, kind="stable")
     wins = [both[i] for i in order[::-1] if differences[i] > 0]
@@ -190,13 +190,13 @@ def _compare(a: Result, b: Result, force: bool, seed: int) -> SetComparison:
 
 
 def _differences(a: Result, b: Result) -> list[str]:
-    """Name what differs and should not."""
+    """Return a description of each setting that differs and should not."""
     found = []
     if a.problems_sha256 != b.problems_sha256:
-        found.append(f"other problems or right answers ({len(a.problem_ids)} and {len(b.problem_ids)})")
+        found.append(f"different problems or reference answers ({len(a.problem_ids)} and {len(b.problem_ids)})")
     if a.prompts_sha256 != b.prompts_sha256:
-        found.append(f"other prompts (templates {a.template} and {b.template}, or another tokenizer)")
+        found.append(f"different prompts (templates {a.template} and {b.template}, or different tokenizers)")
     for name in ("temperature", "max_new_tokens", "grader"):
         if getattr(a, name) != getattr(b, name):
-            found.append(f"another {name} ({getattr(a, name)} and {getattr(b, name)})")
+            found.append(f"different {name} ({getattr(a, name)} and {getattr(b, name)})")
     return found

@@ -1,4 +1,4 @@
-"""How steadily a policy solves a problem: estimators from many samples of each."""
+"""Consistency of a policy on a problem: estimators from many samples per problem."""
 
 import itertools
 import math
@@ -12,25 +12,25 @@ from mathppo.errors import BadInput
 from mathppo.evaluate.statistics import check_counts, check_k
 
 NUM_SUBSETS = 512
-"""Random subsets of a problem's samples for maj@k: over 100 problems, a standard error of at most 0.2 points."""
+"""Random subsets per problem for maj@k; over 100 problems, the standard error is at most 0.2 points."""
 
 
 def g_pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int, threshold: float) -> NDArray[np.float64]:
-    """Chance, problem by problem, that at least a `threshold` share of k samples is right: stability, not luck.
+    """Return, per problem, the probability that at least a fraction `threshold` of k samples is correct (G-Pass@k).
 
-    The sum over j from ceil(threshold k) to k of C(c, j) C(n - c, k - j) / C(n, k), where at least one must be right.
+    The sum over j from max(1, ceil(threshold k)) to k of C(c, j) C(n - c, k - j) / C(n, k).
 
     Args:
-        num_correct: [N] c of each problem.
-        num_samples: [N] n of each problem, each at least k.
+        num_correct: [N] c per problem.
+        num_samples: [N] n per problem, each at least k.
         k: at least 1.
-        threshold: in [0, 1]; 0 gives pass@k, 1 the chance that all k are right.
+        threshold: in [0, 1]; 0 returns pass@k, 1 the probability that all k are correct.
 
     Returns:
         [N] estimates within [0, 1].
 
     Raises:
-        BadInput: counts or a threshold out of range, or fewer than k samples of a problem.
+        BadInput: counts or threshold out of range, or a problem with fewer than k samples.
 
     Source:
         J. Liu et al., "Are your LLMs capable of stable reasoning?" (2024), the definition of G-Pass@k,
@@ -43,10 +43,10 @@ def g_pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int, threshol
     check_k(samples, k)
     if not 0 <= threshold <= 1:
         raise BadInput(f"G-Pass@k: expected a threshold in [0, 1], got {threshold}")
-    # 0.1 * 30 is 3.0000000000000004 in floating point, and must need 3 right samples, not 4.
+    # 0.1 * 30 is 3.0000000000000004 in floating point, and must require 3 correct samples, not 4.
     needed = max(1, math.ceil(threshold * k - 1e-9))
     pairs, where = np.unique(np.stack([correct, samples], axis=1), axis=0, return_inverse=True)
-    # Of k samples at most c are right and at most n - c wrong: at k = n, one term is left.
+    # Of k samples, at most c are correct and at most n - c incorrect; for k = n, one term remains.
     estimates = [
         sum(math.comb(c, j) * math.comb(n - c, k - j) for j in range(max(needed, k - n + c), min(k, c) + 1))
         / math.comb(n, k)
@@ -56,17 +56,17 @@ def g_pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int, threshol
 
 
 def majority(groups: Sequence[Hashable | None], is_correct: Sequence[bool]) -> float:
-    """Score one problem by its most frequent answer; answers that tie share the vote.
+    """Return the majority-vote score of one problem; tied answers share the vote.
 
     Args:
-        groups: of each sample, the class of equivalent answers it fell into; None where it gave no answer: no vote.
-        is_correct: of each sample.
+        groups: per sample, the class of equivalent answers; None if it has no answer, and therefore no vote.
+        is_correct: per sample.
 
     Returns:
-        The share of the winning classes that are correct; 0 where nobody voted.
+        The fraction of the winning classes that are correct; 0 if there is no vote.
 
     Raises:
-        BadInput: lengths that differ, or a class that is both right and wrong.
+        BadInput: lengths differ, or a class is both correct and incorrect.
 
     Source:
         X. Wang et al., "Self-consistency improves chain of thought reasoning" (2022), https://arxiv.org/abs/2203.11171
@@ -76,13 +76,13 @@ def majority(groups: Sequence[Hashable | None], is_correct: Sequence[bool]) -> f
     """
     if len(groups) != len(is_correct):
         raise BadInput(f"majority: expected as many answers as verdicts ({len(is_correct)}), got {len(groups)}")
-    right: dict[Hashable, bool] = {}
+    verdicts: dict[Hashable, bool] = {}
     for group, correct in zip(groups, is_correct, strict=True):
-        if group is not None and right.setdefault(group, correct) != correct:
-            raise BadInput(f"majority: expected one verdict for answers that are equivalent, got two for {group!r}")
+        if group is not None and verdicts.setdefault(group, correct) != correct:
+            raise BadInput(f"majority: expected the same verdict for equivalent answers, got two for {group!r}")
     votes = Counter(group for group in groups if group is not None)
     winners = [group for group, count in votes.items() if count == max(votes.values())]
-    return sum(right[group] for group in winners) / len(winners) if winners else 0.0
+    return sum(verdicts[group] for group in winners) / len(winners) if winners else 0.0
 
 
 def majority_at_k(
@@ -93,27 +93,29 @@ def majority_at_k(
     *,
     num_subsets: int = NUM_SUBSETS,
 ) -> float:
-    """Expected `majority` of k of one problem's n samples, drawn without replacement.
+    """Return the expected `majority` of k of the n samples of one problem, drawn without replacement (maj@k).
 
-    Exact at k = 1 and k = n, where none is right, and where there are no more than `num_subsets` subsets; else the mean
-    over so many random ones.
+    The value is exact if k is 1 or n, if no sample is correct, or if there are at most `num_subsets` subsets; otherwise
+    it is the mean over `num_subsets` random subsets.
 
     Args:
         groups: n classes of equivalent answers, None for no vote.
-        is_correct: of each sample.
+        is_correct: per sample.
         k: 1 <= k <= n.
-        generator: source of the subsets.
-        num_subsets: how many are drawn; the standard error is at most 0.5 / sqrt(num_subsets), for one problem.
+        generator: random generator of the subsets.
+        num_subsets: number of random subsets; the standard error is at most 0.5 / sqrt(num_subsets) per problem.
 
     Returns:
         The estimate, in [0, 1].
 
     Raises:
-        BadInput: lengths that differ, k out of range, or a class that is both right and wrong.
+        BadInput: lengths differ, k is out of range, or a class is both correct and incorrect.
     """
     exact = majority(groups, is_correct)
     if not 1 <= k <= len(groups):
-        raise BadInput(f"maj@k: expected 1 <= k <= samples of every problem ({len(groups)}), got k = {k}; sample more")
+        raise BadInput(
+            f"maj@k: expected 1 <= k <= samples of every problem ({len(groups)}), got k = {k}; generate more samples"
+        )
     if k == len(groups) or not any(is_correct):
         return exact
     if k == 1:

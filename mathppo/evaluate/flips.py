@@ -1,4 +1,4 @@
-"""What changes when a log is graded again: every verdict that flips."""
+"""Flips: samples whose verdict changes when a log is graded again."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from mathppo.records import Record
 
 
 class Flip(Record, frozen=True, tag=False):
-    """One sample that two graders judge differently.
+    """One sample whose status differs between two graders.
 
     Args:
         benchmark: the problem set.
-        problem_id: the problem.
-        sample_index: which of its samples.
-        reference: the right answer.
+        problem_id: id of the problem.
+        sample_index: index of the sample of the problem.
+        reference: the reference answer.
         before: status from the old grader.
-        after: from the new one.
-        answer_before: the answer span that the old one read.
-        answer_after: that the new one read.
-        detail: why the new one decided so.
+        after: status from the new grader.
+        answer_before: the answer span that the old grader extracted.
+        answer_after: the answer span that the new grader extracted.
+        detail: the reason of the new verdict.
     """
 
     benchmark: str
@@ -35,15 +35,15 @@ class Flip(Record, frozen=True, tag=False):
 
 
 class Rescore(Record, frozen=True, tag="rescore/1"):
-    """A log graded again.
+    """Result of grading a log again.
 
     Args:
-        before: the old grader.
-        after: the new one.
-        num_samples: all samples.
-        num_correct_before: right ones as the old grader sees it.
-        num_correct_after: as the new one does.
-        flips: samples of which the two say different statuses, in the log's order.
+        before: name of the old grader.
+        after: name of the new grader.
+        num_samples: number of samples.
+        num_correct_before: correct samples according to the old grader.
+        num_correct_after: correct samples according to the new grader.
+        flips: samples whose status differs, in the order of the log.
     """
 
     before: str
@@ -55,13 +55,13 @@ class Rescore(Record, frozen=True, tag="rescore/1"):
 
     @property
     def counts(self) -> list[tuple[str, int]]:
-        """Flips by kind, the most frequent first."""
+        """Number of flips per kind, the most frequent first."""
         kinds = Counter(f"{flip.before} to {flip.after}" for flip in self.flips)
         return sorted(kinds.items(), key=lambda kind: (-kind[1], kind[0]))
 
 
 def list_flips(samples: Sequence[Sample], old: Sequence[GradedSample], new: Sequence[GradedSample]) -> list[Flip]:
-    """List the samples of which two gradings, each in the samples' order, say different statuses."""
+    """Return the samples whose status differs between two gradings, both in the order of the samples."""
     return [
         Flip(
             benchmark=sample.benchmark,

@@ -1,6 +1,6 @@
-"""Results in the words of two evaluation harnesses, for tools that read theirs: lm-eval 0.4.13 and lighteval.
+"""Export of results in the file formats of two evaluation harnesses: lm-eval 0.4.13 and lighteval.
 
-Nothing is made up: what their harness would know and this package does not is null, empty or absent.
+Values that this package does not have are null, empty or absent, never invented.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ from mathppo.evaluate.samples import GradedSample, Sample
 from mathppo.records import Problem
 
 FEW_SHOT = {"few_shot": 4, "few_shot_short": 3}
-"""Worked questions before the question, by template."""
+"""Number of worked examples in the prompt, by template."""
 METRIC = "exact_match"
 FILTER = "none"
 
 
 def lm_eval_results(results: Sequence[Result], *, when_s: float, version: str) -> dict[str, Any]:
-    """Give the content of `results_<time>.json`, keys in the order of lm-eval.
+    """Return the content of `results_<time>.json` with keys in the order of lm-eval.
 
     Args:
-        results: of one policy.
-        when_s: seconds since 1970.
-        version: of this package.
+        results: results of one policy.
+        when_s: time in seconds since 1970.
+        version: version of this package.
     """
     tasks = task_names(results)
     first = results[0]
@@ -65,13 +65,13 @@ def lm_eval_samples(
     graded: Sequence[GradedSample],
     prompts: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Give the lines of `samples_<task>_<time>.jsonl`, one a problem with all its samples.
+    """Return the lines of `samples_<task>_<time>.jsonl`, one per problem with all its samples.
 
     Args:
-        result: of the set.
-        problems: in the set's order.
-        samples: of the result, in any order.
-        graded: their verdicts, in the samples' order.
+        result: result of the set.
+        problems: problems in the order of the set.
+        samples: samples of the result, in any order.
+        graded: verdicts in the order of the samples.
         prompts: prompt texts by problem id.
     """
     found = _by_problem(problems, samples, graded)
@@ -101,11 +101,11 @@ def lm_eval_samples(
 
 
 def lighteval_results(results: Sequence[Result], *, when_s: float) -> dict[str, Any]:
-    """Give the content of `results_<time>.json` of lighteval, keys in its order.
+    """Return the content of `results_<time>.json` with keys in the order of lighteval.
 
     Args:
-        results: of one policy.
-        when_s: seconds since 1970.
+        results: results of one policy.
+        when_s: time in seconds since 1970.
     """
     tasks = lighteval_tasks(results)
     first = results[0]
@@ -113,7 +113,7 @@ def lighteval_results(results: Sequence[Result], *, when_s: float) -> dict[str, 
         task: {"extractive_match": _mean(result), "extractive_match_stderr": standard_error(result)}
         for task, result in tasks.items()
     }
-    # `secondes` is how they write it.
+    # `secondes` is lighteval's spelling.
     general = {
         **{"lighteval_sha": "", "num_fewshot_seeds": 1, "max_samples": None, "job_id": ""},
         **{"start_time": when_s, "end_time": when_s, "total_evaluation_time_secondes": "0.0"},
@@ -126,7 +126,7 @@ def lighteval_results(results: Sequence[Result], *, when_s: float) -> dict[str, 
         },
         "model_name": first.model,
     }
-    # Their `all` averages standard errors too, which gives none; readers expect the key.
+    # lighteval also averages the standard errors in `all`; readers expect the key, though it is not meaningful.
     every = {name: math.fsum(row[name] for row in rows.values()) / len(rows) for name in next(iter(rows.values()))}
     return {
         "config_general": general,
@@ -149,17 +149,17 @@ def lighteval_details(
     graded: Sequence[GradedSample],
     prompts: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """Give the rows of `details_<task>_<time>.parquet`, one a problem with all its samples.
+    """Return the rows of `details_<task>_<time>.parquet`, one per problem with all its samples.
 
-    The columns are those of lighteval's source, `doc`, `model_response` and `metric`; its pages write them between
-    double underscores. Token ids are not logged, and stay empty.
+    The columns `doc`, `model_response` and `metric` are those of lighteval's source; its documentation encloses them in
+    double underscores. Token ids are not logged and stay empty.
 
     Args:
-        task: as in the result file, `gsm8k|0`.
-        result: of the set.
-        problems: in the set's order.
-        samples: of the result, in any order.
-        graded: their verdicts, in the samples' order.
+        task: task name in the result file, such as `gsm8k|0`.
+        result: result of the set.
+        problems: problems in the order of the set.
+        samples: samples of the result, in any order.
+        graded: verdicts in the order of the samples.
         prompts: prompt texts by problem id.
     """
     rows, found = [], _by_problem(problems, samples, graded)
@@ -185,23 +185,23 @@ def lighteval_details(
 
 
 def lighteval_tasks(results: Sequence[Result]) -> dict[str, Result]:
-    """Name each result as lighteval does, with the number of worked questions before the question."""
+    """Return the results by lighteval's task name, which includes the number of worked examples."""
     return {f"{task}|{FEW_SHOT.get(r.template, 0)}": r for task, r in task_names(results).items()}
 
 
 def task_names(results: Sequence[Result]) -> dict[str, Result]:
-    """Name each result by its set, and by prompt and mode too where a set has several."""
+    """Return the results by task name: the set, with prompt and mode if a set has several results."""
     sets = [result.benchmark for result in results]
     return {r.benchmark if sets.count(r.benchmark) == 1 else r.label.replace(".", "_"): r for r in results}
 
 
 def sanitised(name: str) -> str:
-    """A model's name as a folder."""
+    """Return the name of a model as a folder name."""
     return "".join(c if c.isalnum() or c in "-_." else "__" if c == "/" else "_" for c in name)
 
 
 def standard_error(result: Result) -> float:
-    """Standard error of the mean over problems, as both harnesses compute it; 0 for a single problem."""
+    """Return the standard error of the mean over problems, as in both harnesses; 0 for a single problem."""
     shares = _shares(result)
     if len(shares) < 2:
         return 0.0
@@ -212,7 +212,7 @@ def standard_error(result: Result) -> float:
 def _by_problem(
     problems: Sequence[Problem], samples: Sequence[Sample], graded: Sequence[GradedSample]
 ) -> dict[str, list[tuple[Sample, GradedSample]]]:
-    """Give each problem's samples with their verdicts, in order of problem and index."""
+    """Return the samples and verdicts of each problem, in order of problem and sample index."""
     found: dict[str, list[tuple[Sample, GradedSample]]] = {problem.id: [] for problem in problems}
     for pair in sorted(zip(samples, graded, strict=True), key=lambda pair: pair[0].sample_index):
         found[pair[0].problem_id].append(pair)
@@ -267,7 +267,7 @@ def _hashes(result: Result) -> dict[str, str]:
 
 
 def _lengths(result: Result) -> dict[str, int]:
-    """Their `truncated` counts prompts that were cut to fit, which never happens here."""
+    """Return lighteval's prompt counts; its `truncated` counts prompts that were cut, which never happens here."""
     count = len(result.problem_ids)
     return {"truncated": 0, "non_truncated": count, "padded": 0, "non_padded": count}
 

@@ -1,8 +1,7 @@
-"""Two policies on the same problems: differences, their intervals, and how surprising they are.
+"""Paired comparison of two policies on the same problems: differences, intervals and significance tests.
 
-Pairing by problem removes what makes some problems hard for everyone, so that far smaller differences can be told from
-chance than by comparing two intervals. `differences[i]` is the share of right samples of problem i under A minus that
-under B, in [-1, 1].
+Pairing by problem removes the variance of problem difficulty, so it detects far smaller differences than a comparison
+of two intervals. `differences[i]` is the accuracy on problem i under A minus that under B, in [-1, 1].
 """
 
 import math
@@ -17,18 +16,18 @@ from mathppo.evaluate.statistics import NUM_RESAMPLES, Interval
 
 
 def mcnemar_p(num_only_a: int, num_only_b: int, *, mid: bool = True) -> float:
-    """McNemar's test: how surprising the split of the problems that only one policy solved is.
+    """Return the p value of McNemar's test on the problems that only one policy solved.
 
-    If neither is better, each such problem is A's with chance 1/2. The exact p is twice
-    P(Binomial(a + b, 1/2) <= min(a, b)), at most 1; the mid-p counts the observed split itself half (note M-eval-7).
+    Under the null hypothesis, each such problem was solved by A with probability 1/2. The exact p is twice
+    P(Binomial(a + b, 1/2) <= min(a, b)), at most 1; the mid-p gives the observed split half weight (note M-eval-7).
 
     Args:
         num_only_a: a, problems that only A solved.
         num_only_b: b, problems that only B solved.
-        mid: give the mid-p, which rejects about as often as the level says; False for the exact p, which rejects less.
+        mid: return the mid-p, whose rejection rate is close to the level; False for the exact p, which rejects less.
 
     Returns:
-        Two-sided p, in [0, 1]; 1 where no problem tells the two apart.
+        Two-sided p, in [0, 1]; 1 if both counts are 0.
 
     Raises:
         BadInput: a negative count.
@@ -46,22 +45,21 @@ def mcnemar_p(num_only_a: int, num_only_b: int, *, mid: bool = True) -> float:
     if total == 0:
         return 1.0
     tail = sum(math.comb(total, i) for i in range(fewer + 1))
-    # Twice the tail counts the middle of an even split twice; the cap at 1 answers that for the exact test.
+    # Doubling the tail counts the middle of an even split twice; the cap at 1 corrects that for the exact test.
     doubled = 2 * tail - (math.comb(total, fewer) if mid else 0)
     return min(1.0, doubled / 2**total)
 
 
 def sign_flip_p(differences: ArrayLike, generator: np.random.Generator, *, num_flips: int = NUM_RESAMPLES) -> float:
-    """Paired permutation test of a mean difference of 0: swap the policies at random, problem by problem.
+    """Return the p value of a paired permutation test of a mean difference of 0, which swaps the policies per problem.
 
-    Sums lie on a grid, so that many swaps tie with what was observed: ties count half (mid-p, note M-eval-7).
-    Problems with the same size of difference are flipped together: their signs sum to 2 Binomial(m, 1/2) - m, which is
-    the distribution of m separate flips.
+    Sums take values on a grid, so many swaps tie with the observed sum; ties have half weight (mid-p, note M-eval-7).
+    The m problems with the same absolute difference are flipped together: their signs sum to 2 Binomial(m, 1/2) - m.
 
     Args:
-        differences: [N] of each problem.
-        generator: source of the flips.
-        num_flips: random swaps; the observed one is added as a tie, so p is never 0.
+        differences: [N] per problem.
+        generator: random generator of the flips.
+        num_flips: number of random swaps; the observed one is added as a tie, so p is never 0.
 
     Returns:
         Two-sided p, in (0, 1].
@@ -70,7 +68,7 @@ def sign_flip_p(differences: ArrayLike, generator: np.random.Generator, *, num_f
         BadInput: no problem, or a difference outside [-1, 1].
 
     Source:
-        R. A. Fisher, "The Design of Experiments" (1935), section 21; adding the observed one: B. Phipson and G. Smyth,
+        R. A. Fisher, "The Design of Experiments" (1935), section 21; adding the observed swap: B. Phipson and G. Smyth,
         Statistical Applications in Genetics and Molecular Biology 9 (2010), https://doi.org/10.2202/1544-6115.1585;
         mid-p: H. O. Lancaster, "Significance tests in discrete distributions", JASA 56 (1961), p. 223.
     """
@@ -79,8 +77,8 @@ def sign_flip_p(differences: ArrayLike, generator: np.random.Generator, *, num_f
     sums = (2 * generator.binomial(counts, 0.5, size=(num_flips, len(counts))) - counts) @ sizes
     observed, near = abs(float(values.sum())), 1e-9 * max(1.0, float(sizes.sum()))
     if observed <= near:
-        return 1.0  # twice the tail on either side of nothing, as in McNemar's even split
-    # Sums that are equal on paper differ in the last digit.
+        return 1.0  # as for an even split in McNemar's test
+    # Sums that are equal in exact arithmetic may differ by rounding errors.
     excess = np.abs(sums) - observed
     return float((np.sum(excess > near) + (1 + np.sum(np.abs(excess) <= near)) / 2) / (1 + num_flips))
 
@@ -92,19 +90,19 @@ def difference_interval(
     confidence: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Interval:
-    """Paired percentile bootstrap over problems for the mean difference.
+    """Return a paired percentile bootstrap interval over problems for the mean difference.
 
     Args:
-        differences: [N] of each problem.
-        generator: source of the resamples.
-        confidence: coverage aimed at, in (0, 1).
+        differences: [N] per problem.
+        generator: random generator of the resamples.
+        confidence: nominal coverage, in (0, 1).
         num_resamples: at least 1.
 
     Returns:
-        Bounds within [-1, 1]; a point where all problems differ alike.
+        Bounds within [-1, 1]; both equal if all differences are equal.
 
     Raises:
-        BadInput: no problem, a difference outside [-1, 1], or a confidence out of range.
+        BadInput: no problem, a difference outside [-1, 1], or confidence out of range.
 
     Source:
         B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), section 13.3.
@@ -119,9 +117,9 @@ def difference_interval(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p values of several comparisons so that any false alarm among them stays at the nominal rate.
+    """Adjust the p values of several comparisons to control the family-wise error rate.
 
-    In ascending order, the i-th of m (from 0) becomes the largest so far of (m - i) p, at most 1.
+    In ascending order, the i-th of m (from 0) becomes the running maximum of (m - i) p, at most 1.
 
     Args:
         p_values: of m comparisons.
@@ -148,17 +146,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def smallest_detectable_difference(differences: ArrayLike, *, power: float = 0.8, significance: float = 0.05) -> float:
-    """Give the true mean difference that a set of this size and spread would find with the stated power.
+    """Return the true mean difference that a set of this size and variance detects with the given power.
 
-    (z_{1 - significance / 2} + z_power) sd / sqrt(N), the spread taken from the differences at hand.
+    (z_{1 - significance / 2} + z_power) sd / sqrt(N), where sd is the standard deviation of `differences`.
 
     Args:
-        differences: [N >= 2] of each problem.
-        power: chance of finding it, in (0, 1).
+        differences: [N >= 2] per problem.
+        power: probability of detection, in (0, 1).
         significance: two-sided level, in (0, 1).
 
     Returns:
-        A share, at least 0.
+        The difference in accuracy, at least 0.
 
     Raises:
         BadInput: fewer than two problems, or a difference outside [-1, 1].
@@ -176,8 +174,8 @@ def smallest_detectable_difference(differences: ArrayLike, *, power: float = 0.8
 def _check_differences(differences: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(differences, dtype=np.float64)
     if values.ndim != 1 or not len(values):
-        raise BadInput(f"paired comparison: expected one difference a problem, got shape {values.shape}")
+        raise BadInput(f"paired comparison: expected one difference per problem, got shape {values.shape}")
     if not np.all(np.abs(values) <= 1):
-        raise BadInput("paired comparison: expected differences of shares, in [-1, 1]")
-    # -0.0 and 0.0, or 1/3 computed two ways, must fall together.
+        raise BadInput("paired comparison: expected differences of accuracies, in [-1, 1]")
+    # -0.0 and 0.0, and two roundings of 1/3, must become equal.
     return np.round(values, 12) + 0.0

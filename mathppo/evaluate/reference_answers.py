@@ -1,4 +1,4 @@
-"""How a benchmark writes its right answers, and what kind of answer each is."""
+"""Reference answers of benchmarks: their formats, units and tolerances, and their types."""
 
 import json
 import math
@@ -12,60 +12,63 @@ from typing import Any
 from mathppo.errors import BadInput
 
 
-class GoldReading(StrEnum):
-    """Where in its field a right answer stands."""
+class AnswerFormat(StrEnum):
+    """Format of a reference answer within its field."""
 
     PLAIN = "plain"
-    """The field is the answer; dollar signs around it are taken off."""
+    """The field is the answer; enclosing dollar signs are removed."""
     HASHES = "hashes"
-    """It follows the last `####`, thousands' commas left out (GSM8K)."""
+    """The text after the last `####`, without thousands separators (GSM8K)."""
     BOXED = "boxed"
     """The last `\\boxed{}` of a worked solution (MATH, Minerva)."""
     FIRST = "first"
     """The first entry of a list (OlympiadBench)."""
     INTEGER = "integer"
-    """A whole number, whatever its writing: `025`, `27.0` (AIME, AMC)."""
+    """An integer in any notation: `025`, `27.0` (AIME, AMC)."""
     BEFORE_BRACKET = "before_bracket"
-    """What stands before the unit in brackets: `9 (apples)` (ASDiv)."""
+    """The text before a unit in parentheses: `9 (apples)` (ASDiv)."""
 
 
 class AnswerType(StrEnum):
-    """What kind of thing a right answer is, by its writing."""
+    """Type of a reference answer, derived from its notation."""
 
     INTEGER = "integer"
     DECIMAL = "decimal"
     FRACTION = "fraction"
     CHOICE = "choice"
     TUPLE = "tuple"
-    """A point, an interval, or several answers with commas between them."""
+    """A point, an interval, or several answers separated by commas."""
     EXPRESSION = "expression"
     TEXT = "text"
 
 
-def read_gold(value: Any, reading: GoldReading, where: str) -> str:
-    """Give the right answer that stands in a field.
+def read_reference_answer(value: Any, answer_format: AnswerFormat, where: str) -> str:
+    """Return the reference answer in a field.
 
     Args:
-        value: what the field holds: text, a finite number, or for `first` a list.
-        reading: where the answer stands in it.
-        where: the row, for the message.
+        value: value of the field: text, a finite number, or a list for `first`.
+        answer_format: format of the answer in it.
+        where: the row, for the error message.
 
     Raises:
-        BadInput: the field holds no answer of that reading.
+        BadInput: the field has no answer in that format.
 
-    >>> read_gold("4 + 4 = 8\\n#### 1,080", GoldReading.HASHES, "row 1")
+    >>> read_reference_answer("4 + 4 = 8\\n#### 1,080", AnswerFormat.HASHES, "row 1")
     '1080'
-    >>> read_gold("027", GoldReading.INTEGER, "row 1")
+    >>> read_reference_answer("027", AnswerFormat.INTEGER, "row 1")
     '27'
     """
-    text = _READERS[reading](_as_text(value[0] if reading is GoldReading.FIRST and _filled(value) else value))
+    entry = value
+    if answer_format is AnswerFormat.FIRST and isinstance(value, list | tuple):
+        entry = next(iter(value), None)
+    text = _READERS[answer_format](_as_text(entry))
     if not text:
-        raise BadInput(f"{where}: expected an answer ({reading}), got {value!r}; name another field or reading")
+        raise BadInput(f"{where}: expected an answer ({answer_format}), got {value!r}; choose another field or format")
     return text
 
 
 def with_unit(reference: str, unit: str) -> str:
-    """Give a right answer with its unit, which an answer may then leave out but not contradict.
+    """Return a reference answer with its unit, which an answer may omit but not contradict.
 
     >>> with_unit("45", "minutes") == r"45 \\text{ minutes}"
     True
@@ -74,33 +77,33 @@ def with_unit(reference: str, unit: str) -> str:
     if not bare:
         return reference
     end = "\\%" if bare == "%" else bare if bare[0] in "\\^" else f" \\text{{ {bare}}}"
-    # Of several answers each has the unit; a comma within brackets, or one that groups thousands, parts none.
+    # Each of several answers gets the unit; commas within brackets or between thousands do not separate answers.
     return ",".join(part + end for part in re.split(r",(?!\d{3}(?!\d))(?![^(\[{]*[)\]}])", reference))
 
 
 def with_tolerance(reference: str, tolerance: str, unit: str, where: str) -> str:
-    """Give the range of values that count as right, in the form in which graders read one.
+    """Return the accepted range of values, in the form that graders read.
 
     Raises:
-        BadInput: the answer or its tolerance is no finite number, or the tolerance is below 0.
+        BadInput: the answer or its tolerance is not a finite number, or the tolerance is below 0.
 
     >>> with_tolerance("4.2", "1e-1", "", "row 1")
     '{"from": "4.1", "to": "4.3"}'
     """
     try:
-        middle, reach = Decimal(reference), Decimal(tolerance)
+        middle, radius = Decimal(reference), Decimal(tolerance)
     except InvalidOperation:
-        middle = reach = Decimal("nan")
-    if not (middle.is_finite() and reach.is_finite() and reach >= 0):
+        middle = radius = Decimal("nan")
+    if not (middle.is_finite() and radius.is_finite() and radius >= 0):
         raise BadInput(
-            f"{where}: expected numbers for an answer with a tolerance, got {reference!r} and {tolerance!r}; repair "
+            f"{where}: expected numbers for an answer with a tolerance, got {reference!r} and {tolerance!r}; correct "
             "the row"
         )
-    return json.dumps({"from": with_unit(str(middle - reach), unit), "to": with_unit(str(middle + reach), unit)})
+    return json.dumps({"from": with_unit(str(middle - radius), unit), "to": with_unit(str(middle + radius), unit)})
 
 
 def answer_type(reference: str) -> AnswerType:
-    """Tell what kind of answer a reference is.
+    """Return the type of a reference answer.
 
     >>> [str(answer_type(text)) for text in ("12", "1.5", r"\\frac{1}{2}", "B", "(1, 2)", "x^2+1", "Evelyn")]
     ['integer', 'decimal', 'fraction', 'choice', 'tuple', 'expression', 'text']
@@ -130,10 +133,6 @@ _KINDS: Mapping[AnswerType, re.Pattern[str]] = MappingProxyType(
 )
 
 
-def _filled(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) > 0
-
-
 def _as_text(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         value = int(value)
@@ -148,7 +147,7 @@ def _after_hashes(text: str) -> str:
 
 
 def _boxed(text: str) -> str:
-    """The content of the last `\\boxed{…}` whose braces balance."""
+    """Return the content of the last `\\boxed{…}` with balanced braces."""
     for start in reversed([match.end() for match in re.finditer(r"\\boxed\s*\{", text)]):
         depth = 1
         for end in range(start, len(text)):
@@ -168,13 +167,13 @@ def _without_dollars(text: str) -> str:
     return inner.strip() if "$" not in inner else text
 
 
-_READERS: Mapping[GoldReading, Callable[[str], str]] = MappingProxyType(
+_READERS: Mapping[AnswerFormat, Callable[[str], str]] = MappingProxyType(
     {
-        GoldReading.PLAIN: _without_dollars,
-        GoldReading.FIRST: _without_dollars,
-        GoldReading.HASHES: _after_hashes,
-        GoldReading.BOXED: _boxed,
-        GoldReading.INTEGER: _integer,
-        GoldReading.BEFORE_BRACKET: lambda text: text.partition(" (")[0].strip(),
+        AnswerFormat.PLAIN: _without_dollars,
+        AnswerFormat.FIRST: _without_dollars,
+        AnswerFormat.HASHES: _after_hashes,
+        AnswerFormat.BOXED: _boxed,
+        AnswerFormat.INTEGER: _integer,
+        AnswerFormat.BEFORE_BRACKET: lambda text: text.partition(" (")[0].strip(),
     }
 )

@@ -1,7 +1,8 @@
-"""Which step of a run to report, chosen on problems that are not reported on.
+"""Selection of the step of a run to report, on problems that are not reported on.
 
-A run evaluated at many steps offers its luckiest one. Here half of the problems choose the step and the other half
-gives its number, beside the number that picking on the reported half itself would have claimed.
+The best of many evaluated steps is an optimistic estimate. Here one half of the problems (dev) chooses the step and
+the other half (held-out) estimates its accuracy; the accuracy of the best step on the held-out half itself is reported
+for comparison.
 """
 
 import hashlib
@@ -21,21 +22,21 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Choice(Record, frozen=True, tag="step_choice/1"):
-    """The step that the dev half chooses.
+    """The step chosen on the dev half.
 
     Args:
         label: set, prompt and mode.
-        step: the chosen step; of equal ones the earliest.
-        num_dev: problems that chose.
-        num_held_out: problems that are reported on.
+        step: the chosen step; the earliest if several tie.
+        num_dev: number of dev problems.
+        num_held_out: number of held-out problems.
         dev: accuracy of the chosen step on the dev half.
-        held_out: its accuracy on the other half: the number to report.
-        low: lower bound of that one's 95 % interval.
-        high: upper bound.
+        held_out: its accuracy on the held-out half: the number to report.
+        low: lower bound of the 95 % interval of `held_out`.
+        high: upper bound of that interval.
         last_step: the last step.
-        last_held_out: accuracy of the last step on the same problems.
-        picked_step: the step that is best on the reported half itself.
-        picked_held_out: what picking it would have claimed.
+        last_held_out: accuracy of the last step on the held-out half.
+        picked_step: the best step on the held-out half itself.
+        picked_held_out: its accuracy there, an optimistic estimate.
     """
 
     label: str
@@ -53,13 +54,13 @@ class Choice(Record, frozen=True, tag="step_choice/1"):
 
     @property
     def sentence(self) -> str:
-        """Say in words which step was chosen, and what picking on the reported problems would add."""
+        """Summary of the choice in one sentence."""
         gain = 100 * (self.picked_held_out - self.held_out)
         claim = (
-            f"picking step {self.picked_step} on those problems themselves would claim "
-            f"{100 * self.picked_held_out:.1f}, {gain:.1f} points more"
+            f"choosing step {self.picked_step} on those problems would report {100 * self.picked_held_out:.1f}, "
+            f"{gain:.1f} points more"
             if gain > 0
-            else "picking on those problems themselves would claim no more"
+            else "choosing on those problems would report no more"
         )
         return (
             f"{self.label}: {self.num_dev:,} dev problems choose step {self.step} ({100 * self.dev:.1f} there); on the "
@@ -69,25 +70,25 @@ class Choice(Record, frozen=True, tag="step_choice/1"):
 
 
 def is_dev(problem_id: str) -> bool:
-    """Whether a problem chooses; the same for every run and every step."""
+    """Return True if a problem is in the dev half, which is the same for every run and step."""
     return hashlib.sha256(f"dev {problem_id}".encode()).digest()[0] % 2 == 0
 
 
 def choose_step(results: Sequence[Result], *, seed: int = 0) -> Choice:
-    """Choose a step among evaluations of one run, over the problems that all of them have.
+    """Choose a step among the evaluations of one run, on the problems that all of them have.
 
     Args:
-        results: of one set, prompt and mode, one a step.
-        seed: of the bootstrap.
+        results: results of one set, prompt and mode, one per step.
+        seed: seed of the bootstrap.
 
     Raises:
-        BadInput: results of several sets, two of one step, or a half without a problem in common.
+        BadInput: several sets, two results of one step, or a half without a common problem.
     """
     if len({result.label for result in results}) != 1:
         raise BadInput(f"step choice: expected results of one set, got {sorted({r.label for r in results})}")
     by_step = {result.evaluation.policy_step: _counts(result) for result in results}
     if len(by_step) != len(results):
-        raise BadInput("step choice: expected one result a step, got two of one; give the results of one run")
+        raise BadInput("step choice: expected one result per step, got two of one step; pass the results of one run")
     shared = set.intersection(*(set(counts) for counts in by_step.values()))
     dev, held_out = sorted(filter(is_dev, shared)), sorted(name for name in shared if not is_dev(name))
     if not dev or not held_out:

@@ -1,7 +1,7 @@
-"""Estimators and intervals over problems and samples, as pure functions of counts.
+"""Accuracy estimators and confidence intervals, as pure functions of counts per problem.
 
-N problems, K samples a problem; `num_correct[i]` of `num_samples[i]` samples of problem i are right. Samples of one
-problem are not independent, so whatever has more than one sample a problem resamples problems, never samples.
+N problems with K samples per problem; `num_correct[i]` of the `num_samples[i]` samples of problem i are correct. The
+samples of one problem are not independent, so with several samples per problem the bootstrap resamples problems.
 """
 
 import math
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from mathppo.errors import BadInput
 
 NUM_RESAMPLES = 10_000
-"""Bootstrap resamples: the Monte Carlo error of a bound is then about 2 % of the interval's width."""
+"""Bootstrap resamples; the Monte Carlo error of a bound is about 2 % of the width of the interval."""
 
 
 class Interval(NamedTuple):
@@ -25,21 +25,21 @@ class Interval(NamedTuple):
 
 
 def wilson_interval(num_correct: int, num_samples: int, *, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval for a share of independent trials.
+    """Return Wilson's score interval for a proportion of independent trials.
 
     With p = c / n and z the two-sided normal quantile, the bounds solve |p - q| = z sqrt(q (1 - q) / n) for q:
     (p + z^2/2n ± z sqrt(p (1 - p) / n + z^2/4n^2)) / (1 + z^2/n).
 
     Args:
         num_correct: c, 0 <= c <= n.
-        num_samples: n; 0 gives the whole of [0, 1].
-        confidence: coverage aimed at, in (0, 1).
+        num_samples: n; 0 returns [0, 1].
+        confidence: nominal coverage, in (0, 1).
 
     Returns:
-        Bounds within [0, 1]; exactly 0 at c = 0 and exactly 1 at c = n.
+        Bounds within [0, 1]; the lower is exactly 0 if c = 0, the upper exactly 1 if c = n.
 
     Raises:
-        BadInput: counts or a confidence out of range.
+        BadInput: counts or confidence out of range.
 
     Source:
         E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), p. 210;
@@ -63,30 +63,30 @@ def bootstrap_interval(
     confidence: float = 0.95,
     num_resamples: int = NUM_RESAMPLES,
 ) -> Interval:
-    """Bootstrap over problems (BCa) for the share of right samples, sum(num_correct) / sum(num_samples).
+    """Return a BCa bootstrap interval over problems for the accuracy, sum(num_correct) / sum(num_samples).
 
-    Resampling N problems with replacement only asks how often each distinct pair (num_correct, num_samples) is drawn,
-    and those counts are multinomial: one draw a resample over the few distinct pairs, which is the same distribution
-    as drawing N indices, thousands of times faster, and independent of the order of the problems.
+    A resample of N problems is determined by how often each distinct pair (num_correct, num_samples) is drawn, and
+    those counts are multinomial. One multinomial draw per resample has the same distribution as N drawn indices, is
+    thousands of times faster, and does not depend on the order of the problems.
 
-    The bounds are quantiles of the resampled shares, corrected for bias and skew (BCa): near 0 and 1, where trained
-    policies end up, plain percentiles cover less often than they say (note M-eval-2).
+    The bounds are quantiles of the resampled accuracies, corrected for bias and skew (BCa): near 0 and 1, plain
+    percentile intervals cover less often than their nominal confidence (note M-eval-2).
 
-    Where every problem has the same share, the bootstrap distribution is a point, and a point is no interval: Wilson's
-    is given with problems, not samples, as the trials (note M-eval-1).
+    If every problem has the same accuracy, the bootstrap distribution is a single point, and the result is Wilson's
+    interval with problems, not samples, as trials (note M-eval-1).
 
     Args:
-        num_correct: [N] right samples of each problem.
-        num_samples: [N] graded samples of each problem; a problem with none says nothing and is left out.
-        generator: source of the resamples; the same state gives the same bounds.
-        confidence: coverage aimed at, in (0, 1).
+        num_correct: [N] correct samples per problem.
+        num_samples: [N] graded samples per problem; problems without any are ignored.
+        generator: random generator; the same state yields the same bounds.
+        confidence: nominal coverage, in (0, 1).
         num_resamples: at least 1.
 
     Returns:
-        Bounds within [0, 1]; the whole of it where no problem has a graded sample.
+        Bounds within [0, 1]; exactly [0, 1] if no problem has a graded sample.
 
     Raises:
-        BadInput: lengths that differ, counts out of range, no resamples.
+        BadInput: lengths differ, counts or confidence are out of range, or num_resamples is below 1.
 
     Source:
         B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), section 14.3, eq. 14.9 to 14.15 (BCa);
@@ -103,32 +103,32 @@ def bootstrap_interval(
     if np.all(pairs[:, 0] * pairs[0, 1] == pairs[0, 0] * pairs[:, 1]):
         return _wilson(float(pairs[0, 0] / pairs[0, 1]), len(samples), confidence)
     draws = generator.multinomial(len(samples), counts / len(samples), size=num_resamples)
-    shares = (draws @ pairs[:, 0]) / (draws @ pairs[:, 1])
-    share = correct.sum() / samples.sum()
-    # How far a problem pulls the share: proportional to the jackknife's difference, for a ratio of sums.
-    pulls = pairs[:, 0] - share * pairs[:, 1]
-    acceleration = float((counts @ pulls**3) / (6 * (counts @ pulls**2) ** 1.5))
-    levels = _bca_levels(shares, share, acceleration, confidence)
-    low, high = np.quantile(shares, levels)
+    resampled = (draws @ pairs[:, 0]) / (draws @ pairs[:, 1])
+    accuracy = correct.sum() / samples.sum()
+    # The influence of a problem on a ratio of sums, proportional to its jackknife difference.
+    influence = pairs[:, 0] - accuracy * pairs[:, 1]
+    acceleration = float((counts @ influence**3) / (6 * (counts @ influence**2) ** 1.5))
+    levels = _bca_levels(resampled, accuracy, acceleration, confidence)
+    low, high = np.quantile(resampled, levels)
     return Interval(float(low), float(high))
 
 
 def accuracy_interval(
     num_correct: ArrayLike, num_samples: ArrayLike, generator: np.random.Generator, *, confidence: float = 0.95
 ) -> Interval:
-    """The interval to show beside an accuracy: Wilson's for one sample a problem, else the bootstrap over problems.
+    """Return the interval to report with an accuracy: Wilson's for one sample per problem, else the bootstrap.
 
     Args:
-        num_correct: [N] right samples of each problem.
-        num_samples: [N] graded samples of each problem.
-        generator: source of the resamples, unused where each problem has one sample.
-        confidence: coverage aimed at, in (0, 1).
+        num_correct: [N] correct samples per problem.
+        num_samples: [N] graded samples per problem.
+        generator: random generator, unused if each problem has one sample.
+        confidence: nominal coverage, in (0, 1).
 
     Returns:
         Bounds within [0, 1].
 
     Raises:
-        BadInput: as the two intervals do.
+        BadInput: as for `wilson_interval` and `bootstrap_interval`.
     """
     correct, samples = check_counts(num_correct, num_samples)
     if not len(samples) or samples.max() <= 1:
@@ -139,19 +139,19 @@ def accuracy_interval(
 def mean_interval(
     values: ArrayLike, generator: np.random.Generator, *, confidence: float = 0.95, num_resamples: int = NUM_RESAMPLES
 ) -> Interval:
-    """Percentile bootstrap over problems for the mean of one estimate a problem, such as its pass@k.
+    """Return a percentile bootstrap interval over problems for the mean of one estimate per problem, such as pass@k.
 
     Args:
         values: [N >= 1] estimates within [0, 1].
-        generator: source of the resamples; the same state gives the same bounds.
-        confidence: coverage aimed at, in (0, 1).
+        generator: random generator; the same state yields the same bounds.
+        confidence: nominal coverage, in (0, 1).
         num_resamples: at least 1.
 
     Returns:
-        Bounds within [0, 1]; Wilson's over problems where all estimates are alike (note M-eval-1).
+        Bounds within [0, 1]; Wilson's over problems if all estimates are equal (note M-eval-1).
 
     Raises:
-        BadInput: no value, a value outside [0, 1], or a confidence out of range.
+        BadInput: no value, a value outside [0, 1], or confidence out of range.
 
     Source:
         B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), section 13.3.
@@ -159,7 +159,7 @@ def mean_interval(
     estimates = np.round(np.asarray(values, dtype=np.float64), 12)
     _check_confidence(confidence)
     if estimates.ndim != 1 or not len(estimates) or not np.all((estimates >= 0) & (estimates <= 1)):
-        raise BadInput("interval: expected at least one estimate a problem, each within [0, 1]")
+        raise BadInput("interval: expected one estimate per problem, each within [0, 1]")
     distinct, counts = np.unique(estimates, return_counts=True)
     if len(distinct) == 1:
         return _wilson(float(distinct[0]), len(estimates), confidence)
@@ -169,20 +169,20 @@ def mean_interval(
 
 
 def pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int) -> NDArray[np.float64]:
-    """Unbiased estimate, problem by problem, of the chance that at least one of k samples is right.
+    """Return, per problem, the unbiased estimate of the probability that at least one of k samples is correct.
 
-    1 - C(n - c, k) / C(n, k), as the product over i in n-c+1..n of (1 - k / i), which cannot overflow.
+    1 - C(n - c, k) / C(n, k), computed as 1 - prod_{i = n-c+1..n} (1 - k / i), which cannot overflow.
 
     Args:
-        num_correct: [N] c of each problem.
-        num_samples: [N] n of each problem, each at least k.
+        num_correct: [N] c per problem.
+        num_samples: [N] n per problem, each at least k.
         k: at least 1.
 
     Returns:
-        [N] estimates within [0, 1]; their mean is the set's pass@k, and k = 1 gives c / n.
+        [N] estimates within [0, 1]; their mean is the pass@k of the set, and k = 1 returns c / n.
 
     Raises:
-        BadInput: counts out of range, or fewer than k samples of a problem.
+        BadInput: counts out of range, or a problem with fewer than k samples.
 
     Source:
         M. Chen et al., "Evaluating large language models trained on code" (2021), eq. 1 and figure 3,
@@ -201,69 +201,73 @@ def pass_at_k(num_correct: ArrayLike, num_samples: ArrayLike, k: int) -> NDArray
 
 
 def avg_at_n(num_correct: ArrayLike, num_samples: ArrayLike) -> float:
-    """Mean over problems of each problem's share of right samples: every problem weighs the same.
+    """Return the mean over problems of the accuracy per problem; every problem has the same weight.
 
     Args:
-        num_correct: [N] right samples of each problem.
-        num_samples: [N] samples of each problem, each at least 1.
+        num_correct: [N] correct samples per problem.
+        num_samples: [N] samples per problem, each at least 1.
 
     Returns:
-        The average, in [0, 1].
+        The mean, in [0, 1].
 
     Raises:
-        BadInput: no problem, a problem without samples, counts out of range.
+        BadInput: no problem, a problem without samples, or counts out of range.
 
     >>> avg_at_n([1, 4], [2, 4])
     0.75
     """
     correct, samples = check_counts(num_correct, num_samples)
     if not len(samples) or samples.min() < 1:
-        raise BadInput("avg@n: expected at least one problem and one sample of every problem; sample more")
+        raise BadInput("avg@n: expected at least one problem, and one sample of every problem; generate more samples")
     return float(np.mean(correct / samples))
 
 
 def check_counts(num_correct: ArrayLike, num_samples: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Give both as whole numbers, [N] each.
+    """Return both as integer arrays, [N] each.
 
     Raises:
-        BadInput: lengths that differ, or counts that are not 0 <= right <= all.
+        BadInput: lengths differ, or the counts do not satisfy 0 <= num_correct <= num_samples.
     """
     correct, samples = np.asarray(num_correct), np.asarray(num_samples)
     if correct.shape != samples.shape or correct.ndim != 1:
-        raise BadInput(f"counts: expected two lists of one length, got shapes {correct.shape} and {samples.shape}")
+        raise BadInput(f"counts: expected two lists of the same length, got shapes {correct.shape} and {samples.shape}")
     whole = [x.astype(np.int64) for x in (correct, samples)]
     if any(np.any(x != y) for x, y in zip((correct, samples), whole, strict=True)):
-        raise BadInput("counts: expected whole numbers of right and of all samples")
+        raise BadInput("counts: expected integer numbers of correct and of all samples")
     bad = np.flatnonzero((whole[0] < 0) | (whole[0] > whole[1]))
     if len(bad):
         i = int(bad[0])
-        raise BadInput(f"counts: expected 0 <= right <= all samples, got {correct[i]} of {samples[i]} at problem {i}")
+        raise BadInput(
+            f"counts: expected 0 <= num_correct <= num_samples, got {correct[i]} of {samples[i]} at problem {i}"
+        )
     return whole[0], whole[1]
 
 
-def _bca_levels(shares: NDArray[np.float64], share: float, acceleration: float, confidence: float) -> list[float]:
-    """Give the two quantiles of the resampled shares that BCa takes for bounds."""
+def _bca_levels(resampled: NDArray[np.float64], accuracy: float, acceleration: float, confidence: float) -> list[float]:
+    """Return the two quantile levels of the resampled accuracies that BCa uses as bounds."""
     normal = NormalDist()
-    below = float(np.mean(shares < share) + np.mean(shares <= share)) / 2
-    bias = normal.inv_cdf(min(max(below, 1 / len(shares)), 1 - 1 / len(shares)))
+    below = float(np.mean(resampled < accuracy) + np.mean(resampled <= accuracy)) / 2
+    bias = normal.inv_cdf(min(max(below, 1 / len(resampled)), 1 - 1 / len(resampled)))
 
     def level(tail: float) -> float:
-        reach = bias + normal.inv_cdf(tail)
-        scale = 1 - acceleration * reach
-        return normal.cdf(bias + reach / scale) if scale > 0 else float(reach > 0)
+        shifted = bias + normal.inv_cdf(tail)
+        scale = 1 - acceleration * shifted
+        return normal.cdf(bias + shifted / scale) if scale > 0 else float(shifted > 0)
 
     return [level((1 - confidence) / 2), level((1 + confidence) / 2)]
 
 
 def check_k(samples: NDArray[np.int64], k: int) -> None:
-    """Refuse a k that some problem has too few samples for.
+    """Check that every problem has at least k samples.
 
     Raises:
-        BadInput: k below 1 or above the fewest samples of a problem.
+        BadInput: k is below 1 or above the smallest number of samples of a problem.
     """
     fewest = int(samples.min()) if len(samples) else k
     if not 1 <= k <= fewest:
-        raise BadInput(f"pass@k: expected 1 <= k <= samples of every problem ({fewest}), got k = {k}; sample more")
+        raise BadInput(
+            f"pass@k: expected 1 <= k <= samples of every problem ({fewest}), got k = {k}; generate more samples"
+        )
 
 
 def _check_confidence(confidence: float) -> float:
@@ -277,7 +281,7 @@ def _wilson(share: float, num_trials: int, confidence: float) -> Interval:
     scale = 1 + z * z / num_trials
     centre = (share + z * z / (2 * num_trials)) / scale
     half = z * math.sqrt(share * (1 - share) / num_trials + (z / (2 * num_trials)) ** 2) / scale
-    # At the ends the two terms cancel to a rounding error, which would leave the share itself outside.
+    # At 0 and 1 the two terms cancel up to a rounding error, which could exclude the share itself.
     low = 0.0 if share == 0 else max(0.0, centre - half)
     high = 1.0 if share == 1 else min(1.0, centre + half)
     return Interval(low, high)

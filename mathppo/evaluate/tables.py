@@ -1,4 +1,4 @@
-"""Results as tables: Markdown for a person, CSV for a spreadsheet. The same results give the same bytes."""
+"""Result tables in Markdown and CSV; the same results yield the same bytes."""
 
 import csv
 import io
@@ -20,14 +20,14 @@ CSV = (
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """Give one line for each set, prompt and policy."""
+    """Return a Markdown table with one line per set, prompt and policy."""
     lines = [f"| {' | '.join(MARKDOWN)} |", "|" + "---|" * len(MARKDOWN)]
     lines += [f"| {' | '.join(_markdown_cells(result))} |" for result in _ordered(results)]
     return "\n".join(lines) + "\n"
 
 
 def csv_table(results: Sequence[Result]) -> str:
-    """Give one line for each row of each result: the whole set, and each subject, level and answer type."""
+    """Return CSV with one line per row of each result: the whole set, and each subject, level and answer type."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(CSV)
@@ -38,7 +38,7 @@ def csv_table(results: Sequence[Result]) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Give a share as points with one digit; a dash for none.
+    """Return a share as a percentage with one decimal, or a dash for None.
 
     >>> percent(0.1234), percent(None)
     ('12.3', '-')

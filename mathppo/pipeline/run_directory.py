@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from graders.cli.doctor import Tier
+from graders.sandbox_status import SandboxStatus
 from mathppo.config import Config, encode_config, load_config
 from mathppo.errors import BadSetting
 from mathppo.storage import store
@@ -97,7 +97,7 @@ def check_run(run: RunDirectory, config: Config) -> None:
 
 
 @contextmanager
-def open_run(run: RunDirectory, config: Config, sandbox: Tier | None = None) -> Iterator[None]:
+def open_run(run: RunDirectory, config: Config, sandbox: SandboxStatus | None = None) -> Iterator[None]:
     """Begin a run, or go on with the one that is there, and keep every other process out of it meanwhile.
 
     Args:
@@ -124,7 +124,7 @@ def _has_begun(run: RunDirectory) -> bool:
     return any(path.name not in own and not path.name.startswith(".") for path in run.root.iterdir())
 
 
-def manifest(config: Config, sandbox: Tier | None) -> dict[str, Any]:
+def manifest(config: Config, sandbox: SandboxStatus | None) -> dict[str, Any]:
     """Say with what a run was made: versions, commit, seed, machine, settings, isolation of the grader.
 
     No environment variable, no path.

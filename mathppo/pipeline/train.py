@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graders import GraderPool
-from graders.cli.doctor import standing
+from graders.sandbox_status import sandbox_status
 from mathppo.config import Config
 from mathppo.evaluate.accuracy import Evaluation, Mode
 from mathppo.learner import diagnostics
@@ -137,7 +137,7 @@ def _begin(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) 
     # Before anything is written: a mistake in what is needed late must not cost the stages before it.
     check_start(config)
     watch = Stopwatch()
-    with open_pool(config.grader) as pool, open_run(run, config, standing(pool)):
+    with open_pool(config.grader) as pool, open_run(run, config, sandbox_status(pool)):
         try:
             with watch.measure("total"):
                 first, last = _all_stages(config, run, ranks, pool, watch, reporter)

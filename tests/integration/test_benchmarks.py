@@ -236,14 +236,14 @@ def test_the_commands(checkpoints: list[Path], tmp_path: Path, capsys: pytest.Ca
     folders = sorted((out / "results").iterdir())
     assert len(folders) == 2
     assert main(["compare", *map(str, folders), f"--out={tmp_path / 'comparison.json'}"]) == 0
-    assert "cannot be told apart on linear-first40.plain.greedy (40 problems)" in capsys.readouterr().out
+    assert "do not differ significantly on linear-first40.plain.greedy (40 problems)" in capsys.readouterr().out
     assert len(json.loads((tmp_path / "comparison.json").read_text())["sets"]) == 4
     assert main(["score", str(out), "--grader=exact", "--grader.num_workers=1"]) == 0
     assert "samples: " in capsys.readouterr().out
     assert main(["compare", str(folders[0])]) == 2
     assert "expected at least two folders, got 1" in capsys.readouterr().err
     assert main(["compare", str(out), str(folders[0])]) == 2
-    assert "one result of linear-first40.none.greedy in each folder" in capsys.readouterr().err
+    assert "one result of linear-first40.none.greedy per folder" in capsys.readouterr().err
 
 
 def test_templates_all_says_what_it_leaves_out(

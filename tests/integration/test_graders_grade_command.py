@@ -1,4 +1,4 @@
-"""`graders grade --out`: killed at any moment and run again it goes on, and writes what one run would have written."""
+"""`graders grade --out`: a run that is killed and repeated writes the same output as an uninterrupted run."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def grade(rows: Path, out: Path) -> int:
 
 
 def interrupted(rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch, batches: int) -> bytes:
-    """The partial file of a run that stops after some batches of two rows."""
+    """Return the partial file of a run that stops after some batches of two rows."""
 
     def stop(bar: grade_file.ProgressBar, done: int) -> None:
         if done >= 2 * batches:
@@ -44,7 +44,7 @@ def interrupted(rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch, batches:
     return partial_path(out).read_bytes()
 
 
-def test_a_run_that_was_killed_goes_on_after_its_last_whole_line(
+def test_killed_run_resumes_after_its_last_whole_line(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -52,14 +52,14 @@ def test_a_run_that_was_killed_goes_on_after_its_last_whole_line(
     assert (len(held.splitlines()), out.exists()) == (5, False)
     partial_path(out).write_bytes(held[:-7])  # killed while it wrote the fourth verdict
     assert grade(rows, out) == 0
-    assert "going on after 3 of 10 rows\ncorrect 4, incorrect 6\n" in capsys.readouterr().err
+    assert "resuming after 3 of 10 rows\ncorrect 4, incorrect 6\n" in capsys.readouterr().err
     assert statuses(out) == EXPECTED
     assert out.read_bytes().splitlines()[:3] == held.splitlines()[1:4]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.jsonl", "rows.jsonl"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"not json\n", b"\xff\n"])
-def test_a_partial_file_of_another_input_is_begun_anew(
+def test_partial_file_of_another_input_is_discarded(
     damage: bytes, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.jsonl"
@@ -69,27 +69,27 @@ def test_a_partial_file_of_another_input_is_begun_anew(
     else:
         rows.write_text(rows.read_text(encoding="utf-8") + json.dumps(ROWS[0]) + "\n", encoding="utf-8")
     assert grade(rows, out) == 0
-    assert "going on" not in capsys.readouterr().err
+    assert "resuming" not in capsys.readouterr().err
     assert statuses(out) == EXPECTED + (["correct"] if not damage else [])
 
 
-def test_verdicts_that_cannot_be_written_are_bad_input(rows: Path, tmp_path: Path) -> None:
+def test_unwritable_output_is_bad_input(rows: Path, tmp_path: Path) -> None:
     assert grade(rows, tmp_path / "missing" / "out.jsonl") == 2
 
 
-def test_the_bar_says_how_far_it_is_and_how_long_it_takes() -> None:
+def test_progress_bar_shows_progress_rate_and_remaining_time() -> None:
     assert bar_text(50, 200, 10.0).startswith("[########......................] 25 % 50/200 rows, 10/s, 15 s left")
     assert bar_text(0, 0, 0.0).startswith(f"[{'#' * 30}] 100 % 0/0 rows, 0/s ")
 
 
-def test_a_file_without_rows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty.jsonl"
     empty.touch()
     assert grade(empty, tmp_path / "verdicts.jsonl") == 0
     assert capsys.readouterr().err == f"{empty}: no rows\n"
 
 
-def test_a_file_may_begin_with_a_byte_order_mark(rows: Path, tmp_path: Path) -> None:
+def test_byte_order_mark_is_skipped(rows: Path, tmp_path: Path) -> None:
     rows.write_text(rows.read_text("utf-8"), "utf-8-sig")
     assert grade(rows, tmp_path / "out.jsonl") == 0
     assert statuses(tmp_path / "out.jsonl") == EXPECTED

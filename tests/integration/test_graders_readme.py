@@ -1,4 +1,4 @@
-"""The examples in the grader package's README run as they stand."""
+"""The examples in the README of `graders` run."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ def test_first_example_runs() -> None:
     exec(compile(BLOCKS[0], str(README), "exec"), {})
 
 
-def test_the_plug_in_grades(tmp_path: Path) -> None:
+def test_plug_in_example_grades(tmp_path: Path) -> None:
     (tmp_path / "file.py").write_text(BLOCKS[1])
     with GraderPool(f"{tmp_path}/file.py:Even") as pool:
         assert [v.status.value for v in pool.grade([("12", ""), ("7", "")])] == ["correct", "incorrect"]

@@ -1,4 +1,4 @@
-"""`graders serve` as it runs: a real server on loopback, a real client, limits, token, metrics, and its end."""
+"""`graders serve` with a real server on loopback and a real client: limits, token, metrics, shutdown."""
 
 import http.client
 import json
@@ -56,9 +56,9 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         server.send_signal(signal.SIGTERM)
         assert server.wait(10) in (0, -signal.SIGTERM)
         assert server.stderr is not None
-        said = server.stderr.read()
-        assert "Traceback" not in said, said
-        assert TOKEN not in said
+        printed = server.stderr.read()
+        assert "Traceback" not in printed, printed
+        assert TOKEN not in printed
 
 
 def ask(port: int, method: str, path: str, body: Any = None, token: str | None = TOKEN) -> tuple[int, Any, dict]:
@@ -66,25 +66,25 @@ def ask(port: int, method: str, path: str, body: Any = None, token: str | None =
     headers = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
     encoded = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     connection.request(method, path, encoded, headers)
-    answer = connection.getresponse()
-    said = answer.read().decode()
+    response = connection.getresponse()
+    text = response.read().decode()
     connection.close()
-    return answer.status, json.loads(said) if said.startswith("{") else said, dict(answer.headers)
+    return response.status, json.loads(text) if text.startswith("{") else text, dict(response.headers)
 
 
-def test_openrlhf_asks_as_it_does(port: int) -> None:
+def test_openrlhf_request(port: int) -> None:
     code, body, _ = ask(port, "POST", "/", {"query": ["2+2?4", "2+2?5"], "prompts": ["2+2?"] * 2, "labels": ["4"] * 2})
     assert (code, body["rewards"], body["scores"]) == (200, [1.0, 0.0], [1.0, 0.0])
 
 
-def test_listens_on_loopback_only(port: int) -> None:
+def test_server_listens_on_loopback_only(port: int) -> None:
     listening = [
         line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} 00000000" in line
     ]
     assert listening == [f"0100007F:{port:04X}"]
 
 
-def test_only_bearers_of_the_token_are_served(port: int) -> None:
+def test_requests_without_the_token_are_rejected(port: int) -> None:
     items = {"items": [{"completion": "4", "reference": "4"}]}
     codes = [ask(port, "POST", "/grade", items, token)[0] for token in (None, "", "wrong", TOKEN + "x", TOKEN)]
     assert codes == [401, 401, 401, 401, 200]
@@ -92,11 +92,11 @@ def test_only_bearers_of_the_token_are_served(port: int) -> None:
     assert ask(port, "GET", "/healthz", token=None)[:2] == (200, {"status": "ok", "grader": "ends"})
 
 
-def test_a_body_too_large_is_refused_without_being_held(port: int) -> None:
+def test_body_over_the_limit_is_rejected(port: int) -> None:
     assert ask(port, "POST", "/grade", b" " * ((16 << 20) + 1))[0] == 413
 
 
-def test_a_hang_costs_its_own_item_only(port: int) -> None:
+def test_hang_affects_only_its_item(port: int) -> None:
     items = [{"completion": text, "reference": "4"} for text in ("4", "hang", "5")]
     begin = time.monotonic()
     code, body, _ = ask(port, "POST", "/grade", {"items": items})
@@ -104,7 +104,7 @@ def test_a_hang_costs_its_own_item_only(port: int) -> None:
     assert time.monotonic() - begin < 10
 
 
-def test_back_pressure_then_service_again(port: int) -> None:
+def test_overloaded_server_rejects_and_recovers(port: int) -> None:
     slow = {"items": [{"completion": "slow", "reference": "w"}] * 4}
     many = {"items": [{"completion": "4", "reference": "4"}] * 4095}
     first = threading.Thread(target=ask, args=(port, "POST", "/grade", slow))
@@ -116,17 +116,17 @@ def test_back_pressure_then_service_again(port: int) -> None:
     assert ask(port, "POST", "/grade", many)[0] == 200
 
 
-def test_metrics_are_what_prometheus_reads(port: int) -> None:
-    code, said, headers = ask(port, "GET", "/metrics")
+def test_metrics_are_in_prometheus_format(port: int) -> None:
+    code, text, headers = ask(port, "GET", "/metrics")
     assert (code, headers["content-type"]) == (200, "text/plain; version=0.0.4")
-    values = dict(line.rsplit(" ", 1) for line in said.splitlines() if not line.startswith("#"))
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert all(float(value) >= 0 for value in values.values())
     assert float(values['graders_verdicts_total{status="correct"}']) > 0
     assert float(values['graders_requests_total{path="/grade",code="503"}']) == 1
     assert float(values["graders_items_in_flight"]) == 0
 
 
-def test_garbage_and_clients_that_leave_do_no_harm(port: int) -> None:
+def test_server_survives_garbage_and_dropped_connections(port: int) -> None:
     for noise in (b"\0" * 100, b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n{", os.urandom(500)):
         with socket.create_connection(("127.0.0.1", port), 5) as client:
             client.sendall(noise)

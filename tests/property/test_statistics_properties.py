@@ -1,4 +1,4 @@
-"""Properties of the estimators for any counts, against brute force."""
+"""Properties of the estimators for any counts, compared with brute force."""
 
 from statistics import NormalDist
 
@@ -28,7 +28,7 @@ def test_wilson_solves_its_equation(pair: tuple[int, int], confidence: float) ->
 
 @given(st.lists(small_counts, min_size=1, max_size=5), st.data())
 @settings(deadline=None)
-def test_pass_at_k_counts_every_choice(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_pass_at_k_equals_counting_every_subset(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     correct, samples = [c for c, _ in pairs], [n for _, n in pairs]
     k = data.draw(st.integers(1, min(samples)))
     estimates = pass_at_k(correct, samples, k)
@@ -38,7 +38,7 @@ def test_pass_at_k_counts_every_choice(pairs: list[tuple[int, int]], data: st.Da
 
 @given(st.lists(small_counts, min_size=1, max_size=12), st.integers(0, 2**32), st.randoms())
 @settings(deadline=None)
-def test_bootstrap_holds_any_counts(pairs: list[tuple[int, int]], seed: int, shuffler) -> None:
+def test_bootstrap_bounds_are_valid_and_ignore_order(pairs: list[tuple[int, int]], seed: int, shuffler) -> None:
     def interval(rows: list[tuple[int, int]]):
         generator = np.random.default_rng(seed)
         return bootstrap_interval([c for c, _ in rows], [n for _, n in rows], generator, num_resamples=200)

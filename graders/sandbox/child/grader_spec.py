@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from graders.errors import BadGrader
-from graders.grader import Grader, loaded
+from graders.grader import Grader, loaded, option_of
 from graders.sandbox.diagnostics import kind_of
 from graders.sandbox.protocol import Example
 from graders.verdict import Status
@@ -71,7 +71,7 @@ def declared(grader: Grader, *, trusted: bool) -> Declared:
 
 
 def _attribute(grader: Grader, name: str, attribute: str, default: Any) -> Any:
-    return loaded(lambda: getattr(grader, attribute, default), f"{name}, attribute {attribute}")
+    return loaded(lambda: option_of(grader, attribute, default), f"{name}, attribute {attribute}")
 
 
 def _reader(grader: Grader, name: str) -> "msgspec.msgpack.Decoder[Any] | None":

@@ -1,6 +1,5 @@
 """`GraderPool`: many completions in, as many verdicts out, from processes that can be killed."""
 
-import asyncio
 import atexit
 import contextlib
 import errno
@@ -14,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graders.errors import BadInput, GraderError, SandboxUnavailable
-from graders.grader import located, origin_of, resolve
+from graders.grader import absolute_spec, origin_of, resolve
 from graders.sandbox.diagnostics import shortage
 from graders.sandbox.host.check_items import checked_item, with_shown
 from graders.sandbox.host.process_handles import Zygote
@@ -61,7 +60,7 @@ class GraderPool:
                 f"grader pool: expected num_workers from 1 to {MAX_WORKERS}, time_limit_s > 0 and memory_limit_bytes "
                 f">= 64 MiB, got {num_workers}, {time_limit_s} and {memory_limit_bytes}"
             )
-        self._setup = Setup(located(grader), origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
+        self._setup = Setup(absolute_spec(grader), origin_of(grader), memory_limit_bytes, time_limit_s, lockdown)
         self._num_workers = num_workers
         self._require = None if require is None else frozenset(require)
         self._lock = threading.Lock()
@@ -148,6 +147,8 @@ class GraderPool:
 
     async def grade_async(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
         """`grade` for asyncio: the event loop stays free, and what is undecided when it is cancelled is dropped."""
+        import asyncio  # slow to import, and not needed by the command line
+
         future, job = await asyncio.to_thread(self._submit, items)
         try:
             return await asyncio.wrap_future(future)
@@ -157,6 +158,8 @@ class GraderPool:
 
     async def stream_async(self, items: Iterable[Sequence[str | None]]) -> AsyncIterator[tuple[int, Verdict]]:
         """`stream` for asyncio."""
+        import asyncio
+
         checked = [checked_item(item, number) for number, item in enumerate(items)]
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[list[tuple[int, Verdict]] | Exception] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""Graders are found by name, by module, by file, by entry point, and refused by name when they are none."""
+"""Graders are resolved by name, module, file and entry point; other objects are rejected with a reason."""
 
 import importlib.metadata
 import sys
@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from graders import BadGrader, GraderPool, UnknownGrader, grade, register
-from graders.grader import BUILTIN, Grader, SplitGrader, as_grader, import_origin, is_shipped, origin_of, resolve
+from graders import BadGrader, GraderOptions, GraderPool, SandboxUnavailable, UnknownGrader, grade, register
+from graders.grader import (
+    BUILTIN,
+    Grader,
+    SplitGrader,
+    as_grader,
+    import_origin,
+    is_shipped,
+    option_of,
+    origin_of,
+    resolve,
+)
 
 PLUG_IN = """
 from graders import Status, Verdict, register
@@ -37,7 +47,7 @@ def write(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_shipped_graders_are_found_by_name(name: str) -> None:
+def test_shipped_graders_resolve_by_name(name: str) -> None:
     grader = resolve(name)
     assert isinstance(grader, Grader)
     assert isinstance(grader, SplitGrader)
@@ -45,14 +55,14 @@ def test_shipped_graders_are_found_by_name(name: str) -> None:
     assert is_shipped(name)
 
 
-def test_by_file_and_nested_attribute(tmp_path: Path) -> None:
+def test_resolve_by_file_and_nested_attribute(tmp_path: Path) -> None:
     path = write(tmp_path / "by_file.py")
     assert resolve(f"{path}:Registered").name == "registered-in-by_file"
     assert resolve(f"{path}:Outer.grader").grade("1", "1").correct
     assert not is_shipped(f"{path}:Outer.grader")
 
 
-def test_by_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolve_by_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "by_module_name.py")
     monkeypatch.syspath_prepend(tmp_path)
     assert resolve("by_module_name:Registered").grade("1", "2").status == "incorrect"
@@ -61,9 +71,7 @@ def test_by_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         resolve("no_such_module_here:Registered")
 
 
-def test_registered_graders_are_found_by_name_in_the_sandbox_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_registered_graders_resolve_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "registering.py")
     monkeypatch.syspath_prepend(tmp_path)
     import_origin("registering")
@@ -73,7 +81,7 @@ def test_registered_graders_are_found_by_name_in_the_sandbox_too(
         assert pool.grade([("1", "1")])[0].grader == "registered-in-registering"
 
 
-def test_a_name_is_taken_once(tmp_path: Path) -> None:
+def test_register_rejects_a_taken_name(tmp_path: Path) -> None:
     class Math:
         name = "math"
 
@@ -83,7 +91,7 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
         register(Math)
 
 
-def test_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolve_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "entered.py")
     metadata = tmp_path / "entered-1.0.dist-info"
     metadata.mkdir()
@@ -104,20 +112,22 @@ def test_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("NeedsArguments", BadGrader, "expected it to load, got TypeError"),
     ],
 )
-def test_what_is_no_grader_is_refused(tmp_path: Path, attribute: str, kind: type[Exception], message: str) -> None:
-    path = write(tmp_path / "refused.py")
+def test_objects_that_are_not_graders_are_rejected(
+    tmp_path: Path, attribute: str, kind: type[Exception], message: str
+) -> None:
+    path = write(tmp_path / "rejected.py")
     with pytest.raises(kind, match=message):
         resolve(f"{path}:{attribute}")
 
 
-def test_missing_parts_are_named() -> None:
+def test_errors_name_the_missing_attribute() -> None:
     with pytest.raises(BadGrader, match=r"expected a method grade\(completion, reference, \*, question=None\)"):
         as_grader(type("Nameful", (), {"name": "x"}), where="here")
     with pytest.raises(UnknownGrader, match="expected one of choice, equation, exact"):
-        resolve("nothing of the kind")
+        resolve("unknown")
 
 
-def test_a_broken_file_leaves_no_module_behind(tmp_path: Path) -> None:
+def test_broken_file_leaves_no_module_in_sys_modules(tmp_path: Path) -> None:
     path = tmp_path / "half_loaded.py"
     path.write_text("value = 1\n1 / 0\n")
     with pytest.raises(BadGrader, match="ZeroDivisionError"):
@@ -125,3 +135,30 @@ def test_a_broken_file_leaves_no_module_behind(tmp_path: Path) -> None:
     assert "graders_plugin_half_loaded" not in sys.modules
     with pytest.raises(UnknownGrader, match="expected an existing Python file"):
         import_origin(str(tmp_path / "absent.py"))
+
+
+def test_options_come_from_grader_options_or_from_attributes() -> None:
+    class Loose:
+        examples = (("1", "1", "correct"),)
+        options = "unrelated"
+
+    class Declared:
+        examples = ()
+        options = GraderOptions(examples=Loose.examples, runs_programs=True)
+        shown = None
+
+    for grader in (Loose(), Declared()):
+        assert option_of(grader, "examples", ()) == Loose.examples
+        assert option_of(grader, "answers_per_process", 8) == 8
+        assert option_of(grader, "shown", None) is None
+    assert (option_of(Loose(), "runs_programs", False), option_of(Declared(), "runs_programs", False)) == (False, True)
+
+
+def test_grader_options_reach_the_sandbox(tmp_path: Path) -> None:
+    path = tmp_path / "declaring.py"
+    path.write_text(
+        PLUG_IN.replace("{stem}", "declaring")
+        + 'Registered.options = __import__("graders").GraderOptions(requires=["no such layer"])\n'
+    )
+    with pytest.raises(SandboxUnavailable, match="no such layer"), GraderPool(f"{path}:Registered"):
+        pass

@@ -12,7 +12,7 @@ from graders.errors import BadInput, BadReference
 from graders.parsing.parse import parse
 
 
-def test_an_explanation_names_every_step() -> None:
+def test_explanation_shows_every_step() -> None:
     assert explain(r"so \boxed{\frac{2}{4}}.", "0.5").split("\n") == [
         r"extracted  '\\frac{2}{4}' (rule boxed, characters 10 to 21)",
         "answer     (/ 2 4)",
@@ -22,7 +22,7 @@ def test_an_explanation_names_every_step() -> None:
     ]
 
 
-def test_an_explanation_of_a_missing_answer() -> None:
+def test_explanation_of_a_missing_answer() -> None:
     assert explain("I have no idea at all", '["1", "2"]').split("\n") == [
         "extracted  none: no_answer (rule none, characters 21 to 21)",
         "reference  1",
@@ -48,15 +48,15 @@ def test_an_explanation_of_a_missing_answer() -> None:
         (r"\begin{cases}1&x>0\\2&x<0\end{cases}", "cases [1 if x > 0; 2 if x < 0]"),
     ],
 )
-def test_a_sketch_shows_the_tree(text: str, shown: str) -> None:
+def test_sketch_shows_the_tree(text: str, shown: str) -> None:
     assert sketch(parse(text)) == shown
 
 
-def test_a_long_sketch_is_cut() -> None:
+def test_long_sketch_is_cut() -> None:
     assert len(sketch(parse("+".join("x" * 500)))) == MAX_SKETCH_CHARS
 
 
-def test_an_audit_lists_references_that_training_would_trip_over() -> None:
+def test_audit_lists_unusable_references() -> None:
     pairs = [
         ("1", "12"),
         ("2", r"\frac{1}{"),
@@ -73,7 +73,7 @@ def test_an_audit_lists_references_that_training_would_trip_over() -> None:
     ]
 
 
-def test_a_label_audit_counts_and_names_every_disagreement() -> None:
+def test_label_audit_lists_every_disagreement() -> None:
     rows = [
         Labelled(r"\boxed{1}", "1", True, "a"),
         Labelled(r"\boxed{2}", "1", True, "b"),
@@ -91,20 +91,20 @@ def test_a_label_audit_counts_and_names_every_disagreement() -> None:
         "false_incorrect": 1,
         "unlabelled": 1,
     }
-    with pytest.raises(BadInput, match="a verdict for each of 5 rows, got 4"):
+    with pytest.raises(BadInput, match="one verdict for each of 5 rows, got 4"):
         audit_labels(rows, verdicts[1:])
     assert [entry[:3] for entry in found.disagreements] == [("b", True, "incorrect"), ("c", False, "correct")]
 
 
-def test_the_commands_list_faults_and_disagreements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    golds = tmp_path / "golds.jsonl"
-    golds.write_text('{"id": "a", "answer": "12"}\n{"id": "b", "gold": "\\\\frac{1}{"}\n', encoding="utf-8")
-    assert main(["audit", str(golds)]) == 1
+def test_commands_print_faults_and_disagreements(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    references = tmp_path / "references.jsonl"
+    references.write_text('{"id": "a", "answer": "12"}\n{"id": "b", "gold": "\\\\frac{1}{"}\n', encoding="utf-8")
+    assert main(["audit", str(references)]) == 1
     assert capsys.readouterr().out.startswith("b: unreadable")
-    golds.write_text('{"reference": "12"}\n', encoding="utf-8")
-    assert main(["audit", str(golds)]) == 0
-    golds.write_text('{"question": "12"}\n', encoding="utf-8")
-    assert main(["audit", str(golds)]) == 2
+    references.write_text('{"reference": "12"}\n', encoding="utf-8")
+    assert main(["audit", str(references)]) == 0
+    references.write_text('{"question": "12"}\n', encoding="utf-8")
+    assert main(["audit", str(references)]) == 2
     assert "expected one of answer, gold, reference" in capsys.readouterr().err
     rows = tmp_path / "labelled.jsonl"
     rows.write_text('{"id": "x", "response": "#### 3", "gold": "3", "label": false}\n', encoding="utf-8")
@@ -114,6 +114,6 @@ def test_the_commands_list_faults_and_disagreements(tmp_path: Path, capsys: pyte
     assert "x: label false, graded correct" in out
 
 
-def test_check_explains(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_an_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "#### 3.0", "3", "--explain", "--workers", "1"]) == 0
     assert "verdict    correct by exact" in capsys.readouterr().out

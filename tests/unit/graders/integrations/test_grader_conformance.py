@@ -1,4 +1,4 @@
-"""The kit passes graders that behave and names what is wrong with those that do not."""
+"""The conformance kit passes correct graders and names the faults of others."""
 
 import json
 import textwrap
@@ -85,7 +85,7 @@ def outcomes(found: Conformance) -> dict[str, str]:
     return {check.name: check.outcome for check in found.checks if check.outcome != "pass"}
 
 
-def test_a_good_grader_conforms(graders: Path) -> None:
+def test_good_grader_conforms(graders: Path) -> None:
     found = conform(f"{graders}:Good")
     assert outcomes(found) == {}
     assert found.passed
@@ -106,29 +106,29 @@ def test_a_good_grader_conforms(graders: Path) -> None:
         ("Gullible", {"false praise": "fail"}),
     ],
 )
-def test_each_fault_is_named(graders: Path, name: str, expected: dict[str, str]) -> None:
+def test_each_fault_is_reported(graders: Path, name: str, expected: dict[str, str]) -> None:
     assert outcomes(conform(f"{graders}:{name}")) == expected
 
 
-def test_a_grader_without_question_fails_everywhere(graders: Path) -> None:
+def test_grade_without_question_parameter_fails(graders: Path) -> None:
     found = conform(f"{graders}:NoQuestion")
     assert outcomes(found)["signature"] == "fail"
     assert "expected (completion, reference, *, question=None), got ['completion', 'reference']" in render(found)
 
 
-def test_luck_and_poisoning_are_found(graders: Path) -> None:
+def test_random_and_poisoned_verdicts_are_detected(graders: Path) -> None:
     assert "fail" in outcomes(conform(f"{graders}:Fickle")).values()
     poisoned = conform(f"{graders}:Poisoned")
-    assert outcomes(poisoned) == {"exceptions": "fail"}  # the canaries found it before it could spread
+    assert outcomes(poisoned) == {"exceptions": "fail"}  # the canaries detect it at once
     assert "code (canary: after this answer, known answers got incorrect, incorrect" in render(poisoned)
 
 
 @pytest.mark.slow
-def test_a_slow_grader_is_noted(graders: Path) -> None:
+def test_slow_grader_is_noted(graders: Path) -> None:
     assert outcomes(conform(f"{graders}:Slow")) == {"throughput": "note"}
 
 
-def test_confusion_with_a_labelled_file(graders: Path) -> None:
+def test_labelled_rows_yield_a_confusion_table(graders: Path) -> None:
     rows = [
         Labelled("\\boxed{1}", "1", Status.CORRECT),
         Labelled("\\boxed{1}", "2", Status.CORRECT),
@@ -140,7 +140,7 @@ def test_confusion_with_a_labelled_file(graders: Path) -> None:
     assert "1 of 3 verdicts differ" in render(found)
 
 
-def test_command(graders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reads_a_labelled_file(graders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labelled = tmp_path / "labelled.jsonl"
     labelled.write_text(
         '{"completion": "\\\\boxed{1}", "reference": "1", "status": "correct"}\n'
@@ -167,18 +167,18 @@ def test_command(graders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         ("__init__ = lambda self: exit(0)", "expected it to load, got SystemExit"),
     ],
 )
-def test_what_cannot_even_start_is_bad_usage_in_one_line(
+def test_grader_that_cannot_start_is_bad_usage_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], attribute: str, message: str
 ) -> None:
     (tmp_path / "odd.py").write_text(textwrap.dedent(GRADERS) + f"\nclass Odd(Good):\n    {attribute}\n")
     assert cli.main(["conformance", f"{tmp_path}/odd.py:Odd"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("graders conformance: ")
-    assert message in said
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("graders conformance: ")
+    assert message in printed
+    assert printed.count("\n") == 1
 
 
-def test_an_async_method_is_named(tmp_path: Path) -> None:
+def test_async_method_fails(tmp_path: Path) -> None:
     (tmp_path / "waiting.py").write_text(
         textwrap.dedent(GRADERS) + "\nclass Waiting(Good):\n    async def grade(self, c, r, *, question=None): ...\n"
     )
@@ -192,5 +192,5 @@ def test_shipped_graders_conform(spec: str) -> None:
     assert [check for check in conform(spec).checks if check.outcome == "fail"] == []
 
 
-def test_hostile_texts_are_many_and_distinct() -> None:
+def test_hostile_texts_are_distinct() -> None:
     assert len(set(HOSTILE.values())) == len(HOSTILE) >= 15

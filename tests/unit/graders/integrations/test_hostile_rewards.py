@@ -1,4 +1,4 @@
-"""What another trainer's reward function gives that is no finite number is an error: no reward, and no zero."""
+"""A wrapped reward function that does not return a finite number is an error, never a reward of zero."""
 
 import math
 import textwrap
@@ -10,13 +10,13 @@ import pytest
 from graders import GraderPool, Status
 from graders.integrations.reward_functions import as_reward
 
-FOREIGN = '''
+HOSTILE = '''
 import asyncio, decimal, numbers, os, sys
 
 class Real:
-    """Says that it is a number, and another one each time."""
-    def __init__(self): self.said = iter([0.0, float("nan")])
-    def __float__(self): return next(self.said, 1.0)
+    """A number whose value changes at each conversion."""
+    def __init__(self): self.values = iter([0.0, float("nan")])
+    def __float__(self): return next(self.values, 1.0)
     def __ge__(self, other): return True
     def __repr__(self): return "Real"
 numbers.Real.register(Real)
@@ -68,62 +68,62 @@ ERRORS = {
 }
 OVER = {"hang": endless, "memory": lambda: [0.0] * 10**12}
 
-def deed(text, reference):
+def act(text, reference):
     made = ERRORS.get(text) or OVER.get(text)
     return made() if made else 1.0 if text == reference else 0.0
 
 def trl(completions, solution, **columns):
-    return [deed(*pair) for pair in zip(completions, solution)]
+    return [act(*pair) for pair in zip(completions, solution)]
 
 async def trl_async(completions, solution, **columns):
-    return [await forever() if text == "hang" else deed(text, key) for text, key in zip(completions, solution)]
+    return [await forever() if text == "hang" else act(text, key) for text, key in zip(completions, solution)]
 
 def trl_shape(completions, **columns):
     return {"empty": [], "two": [1.0, 1.0], "nested": [[1.0]], "none": None,
             "text": "1", "dict": {0: [1.0]}}[completions[0]]
 
 def verl(data_source, solution_str, ground_truth, extra_info=None):
-    return deed(solution_str, ground_truth)
+    return act(solution_str, ground_truth)
 
 def openrlhf(queries, prompts, labels):
-    return {"rewards": [deed(*pair) for pair in zip(queries, labels)]}
+    return {"rewards": [act(*pair) for pair in zip(queries, labels)]}
 '''
 SCOPE: dict = {}
-exec(textwrap.dedent(FOREIGN), SCOPE)
+exec(textwrap.dedent(HOSTILE), SCOPE)
 ERRORS, OVER = list(SCOPE["ERRORS"]), list(SCOPE["OVER"])
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def hostile_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hostile") / "hostile.py"
-    path.write_text(FOREIGN)
+    path.write_text(HOSTILE)
     return path
 
 
 @pytest.mark.parametrize("function", ["trl:{}:trl", "trl:{}:trl_async", "verl:{}:verl", "openrlhf:{}:openrlhf"])
-def test_no_reward_comes_of_what_is_no_finite_number(foreign: Path, function: str) -> None:
-    deeds = [*ERRORS, *OVER, "7", "8"]
-    with GraderPool(function.format(foreign), time_limit_s=0.5) as pool:
-        verdicts = dict(zip(deeds, pool.grade([(deed, "7") for deed in deeds]), strict=True))
+def test_results_that_are_not_finite_numbers_are_errors(hostile_file: Path, function: str) -> None:
+    actions = [*ERRORS, *OVER, "7", "8"]
+    with GraderPool(function.format(hostile_file), time_limit_s=0.5) as pool:
+        verdicts = dict(zip(actions, pool.grade([(action, "7") for action in actions]), strict=True))
         counts = pool.counts
-    assert {deed: verdicts[deed].status for deed in ERRORS} == dict.fromkeys(ERRORS, Status.ERROR)
-    for deed in OVER:  # on a machine where a hang gets next to no processor, nobody can tell it from bad luck
-        assert verdicts[deed].status is Status.OVER_BUDGET or verdicts[deed].method == "starved", verdicts[deed]
+    assert {action: verdicts[action].status for action in ERRORS} == dict.fromkeys(ERRORS, Status.ERROR)
+    for action in OVER:  # on a busy machine a hang may get too little processor time to be blamed
+        assert verdicts[action].status is Status.OVER_BUDGET or verdicts[action].method == "starved", verdicts[action]
     assert (verdicts["7"].status, verdicts["8"].status) == (Status.CORRECT, Status.INCORRECT)
-    given = Counter(verdict.status.value for verdict in verdicts.values())
-    assert {status: counts[status] for status in given} == given
+    statuses = Counter(verdict.status.value for verdict in verdicts.values())
+    assert {status: counts[status] for status in statuses} == statuses
     assert "expected a finite reward, got nan" in verdicts["nan"].detail
 
 
-def test_a_list_of_another_shape_is_an_error(foreign: Path) -> None:
+def test_list_of_the_wrong_shape_is_an_error(hostile_file: Path) -> None:
     shapes = ["empty", "two", "nested", "none", "text", "dict"]
-    with GraderPool(f"trl:{foreign}:trl_shape", time_limit_s=0.5) as pool:
+    with GraderPool(f"trl:{hostile_file}:trl_shape", time_limit_s=0.5) as pool:
         verdicts = pool.grade([(shape, "7") for shape in shapes])
     statuses = dict(zip(shapes, [verdict.status.value for verdict in verdicts], strict=True))
     assert {shape: status for shape, status in statuses.items() if status != "error"} == {}
 
 
-def test_a_number_is_asked_once() -> None:
+def test_number_is_converted_once() -> None:
     assert as_reward(SCOPE["Real"]()) == 0.0
     with pytest.raises(ValueError, match="expected a finite reward, got"):
         as_reward(SCOPE["Odd"](1.0))

@@ -1,4 +1,4 @@
-"""The HTTP face: OpenRLHF's request and response, batches, limits, token, metrics."""
+"""HTTP server: OpenRLHF's request and response, batches, limits, token, metrics."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraderPool]:
 async def ask(
     service: Service, method: str, path: str, *chunks: bytes, token: str | None = None
 ) -> tuple[int, Any, dict]:
-    """Send one request as a server would, its body in chunks."""
+    """Send one request to the application, its body in chunks."""
     sent: list[Any] = []
     left = list(chunks) or [b""]
 
@@ -73,13 +73,13 @@ def test_openrlhf_request_and_response(pool: GraderPool) -> None:
     assert response == {"rewards": [1.0, 0.0], "scores": [1.0, 0.0], "extra_logs": {"grader_over_budget": [0.0, 0.0]}}
 
 
-def test_a_failed_grader_is_never_a_reward_to_openrlhf(pool: GraderPool) -> None:
+def test_grader_failure_is_never_a_reward_for_openrlhf(pool: GraderPool) -> None:
     code, response, _ = post(Service(pool), "/", {"query": ["4", "fail"], "prompts": ["", ""], "labels": ["4", "4"]})
     assert code == 500
     assert response == {"error": "item 1: the grader failed, so there is no reward: ValueError: planted"}
 
 
-def test_batches_tell_errors_apart(pool: GraderPool) -> None:
+def test_batch_response_reports_each_error(pool: GraderPool) -> None:
     items = [{"completion": "4", "reference": "4"}, {"completion": "fail", "reference": "4", "question": "2+2?"}]
     code, response, _ = post(Service(pool), "/grade", {"items": items})
     assert (code, [verdict["status"] for verdict in response["verdicts"]]) == (200, ["correct", "error"])
@@ -108,7 +108,7 @@ def test_health_and_metrics(pool: GraderPool) -> None:
         ("POST", "/grade", b"x" * 2000, 413, "expected at most 1000 bytes"),
     ],
 )
-def test_bad_requests_are_refused(
+def test_bad_requests_are_rejected(
     pool: GraderPool, method: str, path: str, body: bytes, code: int, message: str
 ) -> None:
     found, response, _ = asyncio.run(ask(Service(pool, max_body_bytes=1000), method, path, body[:500], body[500:]))
@@ -116,7 +116,7 @@ def test_bad_requests_are_refused(
     assert message in response["error"]
 
 
-def test_closed_connection_is_refused(pool: GraderPool) -> None:
+def test_closed_connection_is_a_bad_request(pool: GraderPool) -> None:
     async def cut_off() -> int:
         sent: list[Any] = []
 
@@ -132,20 +132,20 @@ def test_closed_connection_is_refused(pool: GraderPool) -> None:
     assert asyncio.run(cut_off()) == 400
 
 
-def test_back_pressure(pool: GraderPool) -> None:
-    async def crowd() -> list[tuple[int, Any, dict]]:
+def test_too_many_items_in_flight_get_503(pool: GraderPool) -> None:
+    async def send_many() -> list[tuple[int, Any, dict]]:
         service = Service(pool, max_items_in_flight=2)
         body = json.dumps({"items": [{"completion": "slow", "reference": "w"}] * 2}).encode()
         return await asyncio.gather(*(ask(service, "POST", "/grade", body) for _ in range(3)))
 
-    answers = asyncio.run(crowd())
+    answers = asyncio.run(send_many())
     assert sorted(code for code, _, _ in answers) == [200, 503, 503]
     refused = next(headers for code, _, headers in answers if code == 503)
     assert refused[b"retry-after"] == b"1"
 
 
-def test_bodies_that_are_received_together_are_bounded(pool: GraderPool) -> None:
-    async def crowd() -> list[int]:
+def test_bytes_being_received_are_bounded(pool: GraderPool) -> None:
+    async def send_many() -> list[int]:
         service, codes, gate = Service(pool, max_body_bytes=1000), [], asyncio.Event()
 
         async def upload() -> None:
@@ -170,10 +170,10 @@ def test_bodies_that_are_received_together_are_bounded(pool: GraderPool) -> None
         assert service._bytes_held == 0
         return refused
 
-    assert asyncio.run(crowd()) == [503] * 4
+    assert asyncio.run(send_many()) == [503] * 4
 
 
-def test_a_websocket_is_closed(pool: GraderPool) -> None:
+def test_websocket_is_closed(pool: GraderPool) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -184,12 +184,12 @@ def test_a_websocket_is_closed(pool: GraderPool) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/metrics"])
-def test_a_pool_that_cannot_start_is_not_healthy(tmp_path: Path, path: str) -> None:
+def test_pool_that_cannot_start_is_not_healthy(tmp_path: Path, path: str) -> None:
     code, response, _ = asyncio.run(ask(Service(GraderPool(f"{tmp_path}/missing.py:G")), "GET", path))
     assert (code, "expected an existing Python file" in response["error"]) == (503, True)
 
 
-def test_token(pool: GraderPool) -> None:
+def test_token_is_required_except_for_health(pool: GraderPool) -> None:
     service = Service(pool, token="s3cret")
     body = {"items": [{"completion": "4", "reference": "4"}]}
     assert post(service, "/grade", body)[0] == 401
@@ -198,13 +198,13 @@ def test_token(pool: GraderPool) -> None:
     assert asyncio.run(ask(service, "GET", "/healthz"))[0] == 200
 
 
-def test_a_grader_that_cannot_start_is_a_server_error(tmp_path: Path) -> None:
+def test_grader_that_cannot_start_is_a_server_error(tmp_path: Path) -> None:
     service = Service(GraderPool(f"{tmp_path}/missing.py:G"))
     code, response, _ = post(service, "/grade", {"items": [{"completion": "4", "reference": "4"}]})
     assert (code, "expected an existing Python file" in response["error"]) == (500, True)
 
 
-def test_lifespan(pool: GraderPool) -> None:
+def test_lifespan_events_are_acknowledged(pool: GraderPool) -> None:
     async def live() -> list[str]:
         events = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
         sent: list[str] = []
@@ -240,19 +240,21 @@ def test_missing_server_package_is_named(pool: GraderPool, monkeypatch: pytest.M
         ("203.0.113.5", 0, "expected to listen on 203.0.113.5, port 0, got: .*; choose another --host or --port"),
     ],
 )
-def test_an_address_that_cannot_be_had_is_named(host: str, port: int, message: str) -> None:
+def test_unavailable_address_is_named(host: str, port: int, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         listen(host, port)
 
 
-def test_a_port_that_is_taken_is_named_before_any_pool_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_in_use_is_reported_before_the_pool_starts(capsys: pytest.CaptureFixture[str]) -> None:
     with listen("127.0.0.1", 0) as taken:
         assert cli.main(["serve", "--port", str(taken.getsockname()[1]), "--grader", "no such grader"]) == 2
     assert "in use; choose another --host or --port" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("token", "got"), [(b"", "nothing"), (b" \n", "nothing"), ("é".encode(), "another text")])
-def test_command_refuses_a_token_that_guards_nothing(
+@pytest.mark.parametrize(
+    ("token", "got"), [(b"", "an empty file"), (b" \n", "an empty file"), ("é".encode(), "other text")]
+)
+def test_command_rejects_an_unusable_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], token: bytes, got: str
 ) -> None:
     (tmp_path / "token").write_bytes(token)
@@ -260,6 +262,6 @@ def test_command_refuses_a_token_that_guards_nothing(
     assert f"expected a token of ASCII characters, got {got}" in capsys.readouterr().err
 
 
-def test_command_refuses_a_missing_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_rejects_a_missing_token_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["serve", "--token-file", str(tmp_path / "none")]) == 2
     assert "expected a readable file" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Both ways, with the signatures and return shapes that TRL, verl and OpenRLHF use."""
+"""Adapters in both directions, with the signatures and return shapes of TRL, verl and OpenRLHF."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graders import BadGrader, BadInput, GraderPool, Status, UnknownGrader
-from graders.grader import located
+from graders.grader import absolute_spec
 from graders.integrations.reward_functions import (
     as_reward,
     from_openrlhf,
@@ -35,7 +35,7 @@ class Failing:
         same = completion.endswith(reference)
         return Verdict(Status.CORRECT if same else Status.INCORRECT, None, self.name, "", question or "", 0.0)
 """
-FOREIGN = """
+REWARDS = """
 import asyncio, time
 
 class Tensor:
@@ -49,7 +49,7 @@ class Scalar:
     def __init__(self, value): self.value = value
     def item(self): return self.value
 
-def deed(text, reference):
+def score_of(text, reference):
     if text == "hang":
         while True: pass
     if text == "raise": raise RuntimeError("planted")
@@ -58,22 +58,22 @@ def deed(text, reference):
 
 def accuracy_reward(completions, solution, log_extra=None, **kwargs):
     log_extra("column", solution)
-    return [deed(c, s) for c, s in zip(completions, solution)]
+    return [score_of(c, s) for c, s in zip(completions, solution)]
 
 async def slow_reward(prompts, completions, completion_ids, answer, **kwargs):
     await asyncio.sleep(0)
-    return [deed(c, a) for c, a in zip(completions, answer)]
+    return [score_of(c, a) for c, a in zip(completions, answer)]
 
 def two_rewards(completions, **kwargs): return [1.0, 1.0]
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
-    return deed(solution_str, ground_truth)
+    return score_of(solution_str, ground_truth)
 
 async def compute_score_async(data_source, solution_str, ground_truth, extra_info=None):
-    return deed(solution_str, ground_truth)
+    return score_of(solution_str, ground_truth)
 
 def reward_func(queries, prompts, labels, **kwargs):
-    return {"rewards": Tensor(*(deed(q[len(p):], l) for q, p, l in zip(queries, prompts, labels))), "scores": None}
+    return {"rewards": Tensor(*(score_of(q[len(p):], l) for q, p, l in zip(queries, prompts, labels))), "scores": None}
 
 def bare_rewards(queries, prompts, labels): return [1.0]
 
@@ -90,9 +90,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraderPool]:
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("foreign") / "foreign.py"
-    path.write_text(textwrap.dedent(FOREIGN))
+def rewards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rewards") / "rewards.py"
+    path.write_text(textwrap.dedent(REWARDS))
     return path
 
 
@@ -121,7 +121,7 @@ def test_verl_gets_a_dict_with_score(pool: GraderPool) -> None:
     assert failed["grader_error"] is True
 
 
-def test_openrlhf_gets_tensors_and_the_prompt_is_cut_off(pool: GraderPool) -> None:
+def test_openrlhf_gets_tensors_and_the_prompt_is_removed(pool: GraderPool) -> None:
     given = to_openrlhf(pool)(["fail? 4", "fail? 5", "q fail"], ["fail? ", "fail? ", "q "], ["4", "4", "4"])
     assert isinstance(given["rewards"], torch.Tensor)
     assert torch.equal(given["rewards"][:2], torch.tensor([1.0, 0.0]))
@@ -140,8 +140,8 @@ def test_openrlhf_gets_tensors_and_the_prompt_is_cut_off(pool: GraderPool) -> No
         "openrlhf:{}:reward_func",
     ],
 )
-def test_their_functions_are_graders_of_ours(foreign: Path, function: str) -> None:
-    spec = function.format(foreign)
+def test_wrapped_reward_functions_grade(rewards: Path, function: str) -> None:
+    spec = function.format(rewards)
     completions = ["7", "8", "true", "int", "none", "nan", "text", "raise", "hang", "7"]
     with GraderPool(spec, time_limit_s=0.5) as pool:
         verdicts = pool.grade([(completion, "7", "a question") for completion in completions])
@@ -151,17 +151,17 @@ def test_their_functions_are_graders_of_ours(foreign: Path, function: str) -> No
     assert "expected a finite reward, got None" in verdicts[4].detail
 
 
-def test_a_wrapped_file_is_found_from_where_the_caller_is(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(foreign.parent)
-    with GraderPool(f"trl:{foreign.name}:accuracy_reward") as pool:
+def test_wrapped_file_is_relative_to_the_current_folder(rewards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(rewards.parent)
+    with GraderPool(f"trl:{rewards.name}:accuracy_reward") as pool:
         (verdict,) = pool.grade([("7", "7")])
     assert verdict.correct
-    assert located(f"cascade:exact, {foreign.name}:Mine") == f"cascade:exact,{foreign}:Mine"
-    assert [located(name) for name in ("math", "trl", "trl:a.b:c")] == ["math", "trl", "trl:a.b:c"]
+    assert absolute_spec(f"cascade:exact, {rewards.name}:Mine") == f"cascade:exact,{rewards}:Mine"
+    assert [absolute_spec(name) for name in ("math", "trl", "trl:a.b:c")] == ["math", "trl", "trl:a.b:c"]
 
 
-def test_dicts_and_tensors_are_rewards(foreign: Path) -> None:
-    grader: Any = from_verl(f"{foreign}:compute_score")
+def test_dicts_and_tensors_are_accepted_as_rewards(rewards: Path) -> None:
+    grader: Any = from_verl(f"{rewards}:compute_score")
     assert grader.grade("dict", "").correct
     assert grader.grade("tensor", "").correct
     with pytest.raises(ValueError, match="expected a finite reward, got None"):
@@ -169,15 +169,15 @@ def test_dicts_and_tensors_are_rewards(foreign: Path) -> None:
     assert as_reward(torch.tensor(0.25)) == 0.25
 
 
-def test_wrong_shapes_are_refused(foreign: Path) -> None:
+def test_wrong_shapes_are_rejected(rewards: Path) -> None:
     with pytest.raises(ValueError, match=r"expected one reward for one completion, got \[1.0, 1.0\]"):
-        from_trl(f"{foreign}:two_rewards").grade("", "")
-    with pytest.raises(ValueError, match="expected a dict with rewards"):
-        from_openrlhf(f"{foreign}:bare_rewards").grade("", "")
+        from_trl(f"{rewards}:two_rewards").grade("", "")
+    with pytest.raises(ValueError, match="expected a dict with the key rewards"):
+        from_openrlhf(f"{rewards}:bare_rewards").grade("", "")
     with pytest.raises(BadGrader, match="expected a function, got int"):
-        from_verl(f"{foreign}:constant")
+        from_verl(f"{rewards}:constant")
     with pytest.raises(UnknownGrader, match="found no such attribute"):
-        from_verl(f"{foreign}:missing")
+        from_verl(f"{rewards}:missing")
 
 
 def test_adapters_work_from_threads_and_event_loops(pool: GraderPool) -> None:
@@ -187,13 +187,13 @@ def test_adapters_work_from_threads_and_event_loops(pool: GraderPool) -> None:
     assert asyncio.run(score())["score"] == 1.0
 
 
-def test_a_missing_column_is_named(pool: GraderPool) -> None:
-    with pytest.raises(BadInput, match=r"expected the data set's column 'solution', got"):
+def test_missing_column_is_named(pool: GraderPool) -> None:
+    with pytest.raises(BadInput, match=r"expected the dataset column 'solution', got"):
         to_trl(pool)(prompts=["p"], completions=["4"], completion_ids=[[1]], answer=["4"])
 
 
 @pytest.mark.parametrize("accepted", [["1/2", "0.5"], ("1/2", "0.5"), torch.tensor([2, 4]), [2, 4]])
-def test_several_accepted_answers_reach_the_grader_as_the_list_it_reads(accepted: Any) -> None:
+def test_several_accepted_answers_become_a_json_list(accepted: Any) -> None:
     completion = "\\boxed{0.5}" if "0.5" in list(accepted) else "\\boxed{4}"
     with GraderPool("math", num_workers=1) as math_pool:
         assert to_verl(math_pool)("set", completion, accepted)["score"] == 1.0

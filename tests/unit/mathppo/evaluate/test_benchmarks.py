@@ -1,4 +1,4 @@
-"""Data cards and what is loaded by them."""
+"""Data cards, and the benchmarks that they load."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from mathppo.evaluate.benchmarks import (
     load_benchmark,
     parse_benchmarks,
 )
-from mathppo.evaluate.reference_answers import GoldReading
+from mathppo.evaluate.reference_answers import AnswerFormat
 from mathppo.problems import load_held_out
 
 ROWS: list[dict[str, Any]] = [
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_shipped_card_is_whole() -> None:
+def test_shipped_cards_are_complete() -> None:
     named = {"gsm8k", "math", "math500", "aime24", "aime25", "amc23", "minerva", "olympiadbench", "svamp", "asdiv"}
     assert named | {"mawps", "college_math", "gaokao2023en", "gsm8k_train", "linear"} <= set(list_cards())
     for path in CARDS.glob("*.toml"):
@@ -50,7 +50,7 @@ def test_every_shipped_card_is_whole() -> None:
         assert not found.sha256 or len(found.sha256) == 64
 
 
-def test_a_card_of_five_lines(folder: Path) -> None:
+def test_card_of_five_lines(folder: Path) -> None:
     text = 'name = "mine"\nfile = "mine.jsonl"\nquestion = "problem"\nanswer = "answer"\nlicence = "ours"\n'
     (folder / "mine.toml").write_text(text)
     ((found, samples),) = parse_benchmarks(f"{folder}/mine.toml:3")
@@ -63,7 +63,7 @@ def test_a_card_of_five_lines(folder: Path) -> None:
     assert (loaded.corrected, loaded.as_stated) == ([], None)
 
 
-def test_fields_faults_and_hash(folder: Path) -> None:
+def test_fields_label_faults_and_hash(folder: Path) -> None:
     stated = card(id="key", subject="area", level="hard", faults=[FAULT], count=2)
     official = load_benchmark(stated, folder, golds="official")
     assert [(p.id, p.family, p.level, p.reference) for p in official.problems] == [
@@ -74,21 +74,21 @@ def test_fields_faults_and_hash(folder: Path) -> None:
     corrected = load_benchmark(hashed, folder)
     assert corrected.corrected == ["a"]
     assert corrected.problems[0].reference == "2"
-    assert corrected.as_stated is True, "the hash is that of the official answers"
+    assert corrected.as_stated is True, "the hash covers the official answers"
     assert load_benchmark(card(sha256="0" * 64), folder).as_stated is False
 
 
-def test_a_fault_that_the_set_does_not_have_mends_nothing(folder: Path) -> None:
+def test_label_fault_with_another_official_answer_is_ignored(folder: Path) -> None:
     loaded = load_benchmark(card(id="key", faults=[LabelFault(id="b", official="5", corrected="6", why="")]), folder)
     assert loaded.corrected == []
 
 
-def test_a_question_may_stand_in_two_fields(folder: Path) -> None:
+def test_question_may_span_two_fields(folder: Path) -> None:
     loaded = load_benchmark(card(question=["area", "problem"]), folder)
     assert loaded.problems[0].question == "sums 1+1?"
 
 
-def test_units_and_tolerances_belong_to_their_rows(folder: Path) -> None:
+def test_units_and_tolerances_apply_per_row(folder: Path) -> None:
     rows = [*ROWS, {**ROWS[0], "of": "km"}, {**ROWS[1], "of": "%", "within": "1e-1"}, {**ROWS[1], "of": None}]
     (folder / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     loaded = load_benchmark(card(unit="of", tolerance="within"), folder)
@@ -96,7 +96,7 @@ def test_units_and_tolerances_belong_to_their_rows(folder: Path) -> None:
     assert [p.reference for p in loaded.problems] == ["3", "4", "3 \\text{ km}", near, "4"]
 
 
-def test_the_committed_equation_sets_are_benchmarks() -> None:
+def test_committed_equation_sets_are_benchmarks() -> None:
     ((found, _),) = parse_benchmarks("linear")
     assert load_benchmark(found).problems == load_held_out("linear")
 
@@ -109,10 +109,10 @@ def test_the_committed_equation_sets_are_benchmarks() -> None:
         ("gsm8k:0", "with at least one sample, got 'gsm8k:0'"),
         ("gsm8k:x", "with at least one sample, got 'gsm8k:x'"),
         ("gsm8k,gsm8k:4", "each set once, got 'gsm8k' twice"),
-        ("gsm8k_train", "gsm8k_train is a training set, which measures nothing"),
+        ("gsm8k_train", "expected evaluation sets, got gsm8k_train, a training set"),
     ],
 )
-def test_a_wrong_list_of_benchmarks_is_refused(text: str, message: str) -> None:
+def test_invalid_list_of_benchmarks_is_rejected(text: str, message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         parse_benchmarks(text)
 
@@ -122,14 +122,14 @@ def test_a_wrong_list_of_benchmarks_is_refused(text: str, message: str) -> None:
     [(name, "d.jsonl") for name in ("../up", "/tmp/root", "..", "", "a/b", "a\0b", "a\n", "a,b", "n" * 101)]
     + [("mine", "d\0.jsonl")],
 )
-def test_a_card_whose_name_leads_out_of_the_folder_is_refused(name: str, file: str, tmp_path: Path) -> None:
+def test_card_whose_name_is_a_path_is_rejected(name: str, file: str, tmp_path: Path) -> None:
     card = {"name": name, "file": file, "question": "q", "answer": "a", "licence": "ours"}
     (tmp_path / "odd.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in card.items()))
     with pytest.raises(BadSetting, match=r"odd\.toml: expected name, file, question, answer and licence, got: .*"):
         find_card(str(tmp_path / "odd.toml"))
 
 
-def test_a_card_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
+def test_card_with_an_unknown_field_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "odd.toml").write_text('name = "odd"\ncolour = "red"\n')
     with pytest.raises(BadSetting, match=r"odd\.toml: expected name, file, question, answer and licence, got: .*"):
         find_card(str(tmp_path / "odd.toml"))
@@ -138,21 +138,21 @@ def test_a_card_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"count": 3}, "mine: expected 3 problems as its card says, got 2"),
+        ({"count": 3}, "mine: expected 3 problems as in its card, got 2"),
         ({"file": "other.jsonl"}, r"mine: expected the file .*other\.jsonl, found none"),
         ({"answer": "gold"}, "line 1: expected a field 'gold', got 'problem', 'answer'"),
-        ({"id": "area"}, "line 2: expected an id of its own, got 'sums' again"),
-        ({"level": "area"}, "line 1: expected a level with a number, got 'sums'"),
-        ({"gold": GoldReading.BOXED}, r"line 1: expected an answer \(boxed\), got '3'"),
+        ({"id": "area"}, "line 2: expected unique ids, got 'sums' again"),
+        ({"level": "area"}, "line 1: expected a level that contains a number, got 'sums'"),
+        ({"gold": AnswerFormat.BOXED}, r"line 1: expected an answer \(boxed\), got '3'"),
     ],
 )
-def test_a_file_that_is_not_as_the_card_says_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_file_that_contradicts_its_card_is_rejected(folder: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         load_benchmark(card(**changes), folder)
 
 
-def test_a_set_that_is_on_no_hub_needs_a_folder(folder: Path) -> None:
-    with pytest.raises(BadInput, match=r"mine: expected --benchmark-dir with mine\.jsonl in it; this set is on no hub"):
+def test_set_without_hub_needs_a_folder(folder: Path) -> None:
+    with pytest.raises(BadInput, match=r"mine: expected --benchmark-dir with mine\.jsonl in it, because"):
         load_benchmark(card())
     (folder / "mine.jsonl").write_text("\n")
     with pytest.raises(BadInput, match="mine: expected at least one problem, got none"):

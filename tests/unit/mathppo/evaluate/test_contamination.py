@@ -1,4 +1,4 @@
-"""Evaluation problems hidden among training problems."""
+"""Contamination check: evaluation problems among training problems."""
 
 import json
 import random
@@ -8,7 +8,7 @@ import pytest
 
 from mathppo.config import load_config
 from mathppo.errors import BadInput, BadSetting
-from mathppo.evaluate.contamination import ExactHit, find_contamination, normalised
+from mathppo.evaluate.contamination import ExactHit, find_contamination, normalise
 from mathppo.pipeline.stages.prepare import prepare
 from mathppo.progress import SILENT
 from mathppo.records import Problem
@@ -24,7 +24,7 @@ def word_problems(count: int, seed: int, prefix: str) -> list[Problem]:
     ]
 
 
-def test_planted_rows_are_all_found_and_nothing_else() -> None:
+def test_exactly_the_planted_rows_are_found() -> None:
     evaluation = word_problems(300, 1, "e")
     planted = [
         Problem(id=f"planted{i}", question="  " + e.question.upper().replace(" ", "   ", 3) + "!", reference="1")
@@ -40,7 +40,7 @@ def test_planted_rows_are_all_found_and_nothing_else() -> None:
     assert found.num_problems == 300
 
 
-def test_a_reworded_row_is_near() -> None:
+def test_reworded_row_is_near() -> None:
     (original,) = word_problems(1, 1, "e")
     head, tail = original.question.split(" ", 1)
     changed = Problem(id="t", question=f"A {head.title()} {tail} Really?", reference="2")
@@ -48,10 +48,10 @@ def test_a_reworded_row_is_near() -> None:
     assert (near.train_id, near.evaluation_id) == ("t", "e0")
     assert near.share == 1.0
     half = Problem(id="h", question=" ".join(original.question.split()[:15]), reference="2")
-    assert find_contamination("set", [half], [original]).near == [], "8 of its 18 runs are less than a half"
+    assert find_contamination("set", [half], [original]).near == [], "it contains 8 of 18 n-grams, less than half"
 
 
-def test_short_questions_are_held_against_each_other_whole() -> None:
+def test_short_questions_are_compared_as_a_whole() -> None:
     evaluation = [Problem(id="e", question="Solve for x: 2x+3=11", reference="4")]
     train = [Problem(id=str(i), question=q, reference="4") for i, q in enumerate(
         ["solve for x:  2x + 3 = 11", "Solve for x: 2x-3=11", "Solve for x: 2.x+3=11", "Solve for x: 2x+3=1.1"]
@@ -59,7 +59,7 @@ def test_short_questions_are_held_against_each_other_whole() -> None:
     assert [hit.train_id for hit in find_contamination("set", train, evaluation).exact] == ["0", "2"]
 
 
-def test_a_canonical_form_in_common_is_the_same_problem() -> None:
+def test_equal_canonical_forms_are_the_same_problem() -> None:
     evaluation = [Problem(id="e", question="2x=4", reference="2", canonical="c")]
     train = [Problem(id="t", question="4=2x", reference="2", canonical="c")]
     assert find_contamination("set", train, evaluation).exact == [ExactHit(train_id="t", evaluation_id="e")]
@@ -76,24 +76,24 @@ def test_a_canonical_form_in_common_is_the_same_problem() -> None:
         ("(1)2", "12", False),
     ],
 )
-def test_what_an_editor_changes_makes_no_other_question(one: str, other: str, same: bool) -> None:
-    assert (normalised(one) == normalised(other)) is same
+def test_normalise_ignores_case_spacing_and_punctuation(one: str, other: str, same: bool) -> None:
+    assert (normalise(one) == normalise(other)) is same
 
 
 @pytest.mark.parametrize(("words", "share"), [(0, 0.5), (8, 0.0), (8, 1.5)])
-def test_numbers_out_of_range_are_refused(words: int, share: float) -> None:
-    with pytest.raises(BadInput, match="expected runs of at least 1 word and a share in"):
+def test_numbers_out_of_range_are_rejected(words: int, share: float) -> None:
+    with pytest.raises(BadInput, match="expected n-grams of at least 1 word and a share in"):
         find_contamination("set", [], [], ngram_words=words, near_share=share)
 
 
-def test_prepare_stops_at_a_row_of_any_named_benchmark(tmp_path: Path) -> None:
+def test_prepare_fails_on_a_row_of_a_named_benchmark(tmp_path: Path) -> None:
     rows = [{"question": p.question, "answer": "1"} for p in word_problems(20, 4, "t")]
-    stolen = word_problems(5, 1, "e")
+    leaked = word_problems(5, 1, "e")
     (tmp_path / "train.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in [*rows, {"question": stolen[2].question, "answer": "1"}])
+        "".join(json.dumps(row) + "\n" for row in [*rows, {"question": leaked[2].question, "answer": "1"}])
     )
     (tmp_path / "set.jsonl").write_text(
-        "".join(json.dumps({"problem": p.question, "answer": "1"}) + "\n" for p in stolen)
+        "".join(json.dumps({"problem": p.question, "answer": "1"}) + "\n" for p in leaked)
     )
     card = tmp_path / "set.toml"
     card.write_text('name="set"\nfile="set.jsonl"\nquestion="problem"\nanswer="answer"\nlicence="ours"\n')
@@ -109,7 +109,7 @@ def test_prepare_stops_at_a_row_of_any_named_benchmark(tmp_path: Path) -> None:
     assert len(train) == 20
 
 
-def test_a_card_names_the_held_out_set(tmp_path: Path) -> None:
+def test_card_as_held_out_set(tmp_path: Path) -> None:
     rows = [{"question": p.question, "answer": "1"} for p in word_problems(20, 4, "t")]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     held_out = word_problems(5, 1, "e")

@@ -1,4 +1,4 @@
-"""Results in the words of two other harnesses, held against their schemas."""
+"""Export formats of two other harnesses, compared with their schemas."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ LIGHTEVAL_TASK = (
 )
 
 
-def test_the_result_file_of_lm_eval() -> None:
+def test_result_file_of_lm_eval() -> None:
     content = lm_eval_results([result([1, 0, 1, 1])], when_s=1.5, version="0.1")
     assert list(content) == list(LM_EVAL)
     for key, kind in LM_EVAL.items():
@@ -64,7 +64,7 @@ def test_the_result_file_of_lm_eval() -> None:
     assert msgspec.json.decode(msgspec.json.encode(content)) == content
 
 
-def test_the_sample_lines_of_lm_eval() -> None:
+def test_sample_lines_of_lm_eval() -> None:
     problem = Problem(id="p0", question="1+1?", reference="2")
     samples = [
         Sample(
@@ -86,7 +86,7 @@ def test_the_sample_lines_of_lm_eval() -> None:
     assert all(len(line[name]) == 64 for name in ("doc_hash", "prompt_hash", "target_hash"))
 
 
-def test_the_result_file_of_lighteval() -> None:
+def test_result_file_of_lighteval() -> None:
     results = [result([1, 0, 1, 1]), result([0, 0], name="two", template="few_shot", system=None)]
     content = lighteval_results(results, when_s=1.5)
     assert tuple(content) == LIGHTEVAL
@@ -102,15 +102,15 @@ def test_the_result_file_of_lighteval() -> None:
     assert msgspec.json.decode(msgspec.json.encode(content)) == content
 
 
-def test_a_set_with_several_prompts_has_a_task_for_each() -> None:
+def test_set_with_several_prompts_has_one_task_per_prompt() -> None:
     names = task_names([result([1]), result([1], template="none"), result([1], name="two")])
     assert list(names) == ["set_plain_greedy", "set_none_greedy", "two"]
 
 
 @pytest.mark.parametrize(("name", "folder"), [("run/000040", "run__000040"), ("a b:c", "a_b_c"), ("x-1.5", "x-1.5")])
-def test_a_models_name_as_a_folder(name: str, folder: str) -> None:
+def test_model_name_as_a_folder_name(name: str, folder: str) -> None:
     assert sanitised(name) == folder
 
 
-def test_the_standard_error_of_one_problem_is_none() -> None:
+def test_standard_error_of_one_problem_is_zero() -> None:
     assert standard_error(result([1])) == 0.0

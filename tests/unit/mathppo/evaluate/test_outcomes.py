@@ -102,5 +102,5 @@ def test_mean_interval_of_like_estimates_is_wilsons() -> None:
 
 @pytest.mark.parametrize("values", [[], [1.5], [[0.5]]])
 def test_estimates_out_of_range_have_no_interval(values: list[float]) -> None:
-    with pytest.raises(BadInput, match="expected at least one estimate a problem, each within"):
+    with pytest.raises(BadInput, match="expected one estimate per problem, each within"):
         mean_interval(values, np.random.default_rng(0))

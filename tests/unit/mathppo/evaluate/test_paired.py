@@ -1,4 +1,4 @@
-"""Paired comparisons against scipy, enumeration and simulation."""
+"""Paired tests and intervals, compared with scipy, enumeration and simulation."""
 
 import numpy as np
 import pytest
@@ -23,31 +23,31 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 @given(st.integers(0, 400), st.integers(0, 400))
 @settings(deadline=None)
-def test_mcnemar_is_a_binomial_test(a: int, b: int) -> None:
+def test_mcnemar_equals_a_binomial_test(a: int, b: int) -> None:
     expected = binomtest(a, a + b, 0.5).pvalue if a + b else 1.0
     assert mcnemar_p(a, b, mid=False) == pytest.approx(expected, rel=1e-9)
     assert mcnemar_p(a, b) == mcnemar_p(b, a)
-    # The mid-p takes the observed split itself off once, unless it is even, where both are 1.
+    # The mid-p subtracts the probability of the observed split, unless the split is even and both are 1.
     observed = binom.pmf(a, a + b, 0.5) if a != b else 0
     assert mcnemar_p(a, b) == pytest.approx(expected - observed, rel=1e-9)
 
 
-def test_mcnemar_published_vectors() -> None:
-    # Fagerland et al. 2013, the data on airway hyper-responsiveness: 1 against 7 discordant pairs.
+def test_mcnemar_matches_published_values() -> None:
+    # Fagerland et al. 2013, airway hyper-responsiveness data: 1 and 7 discordant pairs.
     assert mcnemar_p(1, 7, mid=False) == pytest.approx(0.0703, abs=5e-5)
     assert mcnemar_p(1, 7) == pytest.approx(0.0391, abs=5e-5)
 
 
 @given(st.lists(st.sampled_from([-1, -0.5, -0.25, 0, 0.25, 1 / 3, 0.5, 1]), min_size=1, max_size=9))
 @settings(deadline=None, max_examples=40)
-def test_sign_flips_agree_with_every_swap(differences: list[float]) -> None:
+def test_sign_flip_p_agrees_with_enumeration(differences: list[float]) -> None:
     assert sign_flip_p(differences, rng(), num_flips=20_000) == pytest.approx(
         sign_flip_by_enumeration(differences), abs=0.02
     )
 
 
 @pytest.mark.parametrize("num_samples", [1, 4])
-def test_equal_models_are_told_apart_at_the_stated_rate(num_samples: int) -> None:
+def test_rejection_rate_and_coverage_are_nominal_for_equal_models(num_samples: int) -> None:
     source, repeats, count = rng(5), 2000, 400
     rejected = covered = 0
     for _ in range(repeats):
@@ -65,7 +65,7 @@ def test_equal_models_are_told_apart_at_the_stated_rate(num_samples: int) -> Non
     assert 0.93 <= covered / repeats <= 0.97
 
 
-def test_the_detectable_difference_is_detected_with_its_power() -> None:
+def test_detectable_difference_is_detected_with_the_stated_power() -> None:
     source, found, repeats = rng(6), 0, 600
     for _ in range(repeats):
         differences = source.choice([-1, 0, 1], p=[0.1, 0.72, 0.18], size=500)
@@ -74,10 +74,10 @@ def test_the_detectable_difference_is_detected_with_its_power() -> None:
     differences = source.choice([-1, 0, 1], p=[0.1, 0.72, 0.18], size=20_000)
     at_500 = smallest_detectable_difference(differences) * (20_000 / 500) ** 0.5
     assert at_500 == pytest.approx(0.066, abs=0.003)
-    assert found / repeats > 0.8, "a difference of .08 is larger than that"
+    assert found / repeats > 0.8, "the true difference of 0.08 is larger"
 
 
-def test_holm_by_hand() -> None:
+def test_holm_matches_hand_computed_values() -> None:
     assert holm([]) == []
     assert holm([0.02]) == [0.02]
     assert holm([0.9, 0.8]) == [1.0, 1.0]
@@ -86,7 +86,7 @@ def test_holm_by_hand() -> None:
     assert all(h >= f for h, f in zip(holm(p), false_discovery_control(p), strict=True)), "stricter than Benjamini"
 
 
-def test_intervals_repeat_by_seed_and_hold_the_mean() -> None:
+def test_difference_interval_is_deterministic_and_contains_the_mean() -> None:
     differences = rng(1).choice([-0.5, 0, 0.25, 1], size=200)
     low, high = difference_interval(differences, rng(2))
     assert low < differences.mean() < high
@@ -98,14 +98,14 @@ def test_intervals_repeat_by_seed_and_hold_the_mean() -> None:
     ("call", "message"),
     [
         (lambda: mcnemar_p(-1, 2), "at least 0, got -1 and 2"),
-        (lambda: sign_flip_p([], rng()), r"one difference a problem, got shape \(0,\)"),
-        (lambda: sign_flip_p([1.5], rng()), r"differences of shares, in \[-1, 1\]"),
-        (lambda: difference_interval([float("nan")], rng()), "differences of shares"),
+        (lambda: sign_flip_p([], rng()), r"one difference per problem, got shape \(0,\)"),
+        (lambda: sign_flip_p([1.5], rng()), r"differences of accuracies, in \[-1, 1\]"),
+        (lambda: difference_interval([float("nan")], rng()), "differences of accuracies"),
         (lambda: difference_interval([0.1], rng(), confidence=1.5), "confidence"),
         (lambda: holm([0.5, 1.2]), r"p values in \[0, 1\]"),
         (lambda: smallest_detectable_difference([0.5]), "at least 2 problems"),
     ],
 )
-def test_bad_input_is_refused(call, message: str) -> None:
+def test_bad_input_is_rejected(call, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         call()

@@ -1,21 +1,21 @@
-"""Right answers as benchmarks write them."""
+"""Reference answers in the formats of benchmarks."""
 
 import pytest
 
 from graders import grade
 from mathppo.errors import BadInput
 from mathppo.evaluate.reference_answers import (
+    AnswerFormat,
     AnswerType,
-    GoldReading,
     answer_type,
-    read_gold,
+    read_reference_answer,
     with_tolerance,
     with_unit,
 )
 
 
 @pytest.mark.parametrize(
-    ("reading", "value", "expected"),
+    ("answer_format", "value", "expected"),
     [
         ("plain", " 7 ", "7"),
         ("plain", "$x^2$", "x^2"),
@@ -35,22 +35,22 @@ from mathppo.evaluate.reference_answers import (
         ("before_bracket", "9 (apples)", "9"),
     ],
 )
-def test_a_gold_is_read(reading: str, value: object, expected: str) -> None:
-    assert read_gold(value, GoldReading(reading), "row 1") == expected
+def test_reference_answer_is_read(answer_format: str, value: object, expected: str) -> None:
+    assert read_reference_answer(value, AnswerFormat(answer_format), "row 1") == expected
 
 
 @pytest.mark.parametrize(
-    ("reading", "value"),
+    ("answer_format", "value"),
     [
         *(("hashes", "12"), ("boxed", "12"), ("integer", "1/2"), ("plain", True), ("plain", float("nan"))),
         *(("first", []), ("plain", ""), ("plain", None)),
     ],
 )
-def test_a_field_without_such_an_answer_is_refused(reading: str, value: object) -> None:
+def test_field_without_an_answer_is_rejected(answer_format: str, value: object) -> None:
     with pytest.raises(
-        BadInput, match=rf"row 1: expected an answer \({reading}\), got .*name another field or reading"
+        BadInput, match=rf"row 1: expected an answer \({answer_format}\), got .*choose another field or format"
     ):
-        read_gold(value, GoldReading(reading), "row 1")
+        read_reference_answer(value, AnswerFormat(answer_format), "row 1")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_field_without_such_an_answer_is_refused(reading: str, value: object) 
         *(("1/2 \\text{ km/h}", "fraction"), ("\\text{ cm }", "text"), ('{"from": "4.1", "to": "4.3"}', "decimal")),
     ],
 )
-def test_the_kind_of_an_answer(reference: str, expected: str) -> None:
+def test_answer_type(reference: str, expected: str) -> None:
     assert answer_type(reference.replace("\\! ", "\\!")) is AnswerType(expected)
 
 
@@ -88,11 +88,11 @@ def test_the_kind_of_an_answer(reference: str, expected: str) -> None:
         ("1,5", "m", "1 \\text{ m},5 \\text{ m}"),
     ],
 )
-def test_a_unit_is_the_answers_own(reference: str, unit: str, expected: str) -> None:
+def test_unit_is_appended_to_each_answer(reference: str, unit: str, expected: str) -> None:
     assert with_unit(reference, unit) == expected
 
 
-def test_graders_read_units_and_tolerances_so() -> None:
+def test_graders_read_units_and_tolerances() -> None:
     degrees, minutes = with_unit("x_{1}=90, y_{1}=90", "^{\\circ}"), with_unit("45", "minute")
     near = with_tolerance("4.2", "1e-1", "%", "row 1")
     assert near == '{"from": "4.1\\\\%", "to": "4.3\\\\%"}'
@@ -105,7 +105,7 @@ def test_graders_read_units_and_tolerances_so() -> None:
 
 
 @pytest.mark.parametrize(("reference", "tolerance"), [("x", "1e-1"), ("3", "nan"), ("3", "-0.1"), ("inf", "1")])
-def test_a_tolerance_needs_numbers(reference: str, tolerance: str) -> None:
+def test_tolerance_needs_finite_numbers(reference: str, tolerance: str) -> None:
     message = f"row 3: expected numbers for an answer with a tolerance, got '{reference}' and '{tolerance}'"
     with pytest.raises(BadInput, match=message):
         with_tolerance(reference, tolerance, "", "row 3")

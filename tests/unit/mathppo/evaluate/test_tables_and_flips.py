@@ -1,4 +1,4 @@
-"""Tables of results, and the list of verdicts that flip."""
+"""Result tables, and the samples whose verdict flips."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ def result(step: int, model: str = "a|b") -> Result:
     )  # fmt: skip
 
 
-def test_markdown_has_a_line_a_result_in_order_of_step() -> None:
+def test_markdown_has_one_line_per_result_in_order_of_step() -> None:
     lines = markdown_table([result(20), result(0)]).splitlines()
     assert len(lines) == 4
     assert {line.replace("\\|", "").count("|") for line in lines} == {len(MARKDOWN) + 1}
@@ -37,7 +37,7 @@ def test_markdown_has_a_line_a_result_in_order_of_step() -> None:
     assert "| 100.0 | 75.0 | 25.0 | 25.0 |" in lines[2], "pass@2, maj@2, truncated, no answer"
 
 
-def test_csv_has_a_line_a_row_and_reads_back() -> None:
+def test_csv_has_one_line_per_row() -> None:
     text = csv_table([result(0)])
     rows = list(csv.DictReader(io.StringIO(text)))
     assert list(rows[0]) == list(CSV)
@@ -74,7 +74,7 @@ def test_flips_are_the_samples_whose_status_changed() -> None:
     assert report.counts == [("incorrect to no_answer", 1), ("unparsable to correct", 1)]
 
 
-def test_the_key_of_a_verdict_depends_on_all_that_decides_it() -> None:
+def test_verdict_key_depends_on_everything_that_affects_it() -> None:
     grader = GraderIdentity("math", "", "1", 2.0, 1 << 30)
     keys = {
         graded_key("s", grader, "1", "?"),

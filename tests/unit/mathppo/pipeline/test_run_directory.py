@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool
-from graders.cli.doctor import standing
+from graders.sandbox_status import sandbox_status
 from mathppo.config import Config, load_config
 from mathppo.errors import BadArtefact, BadSetting
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
@@ -35,7 +35,7 @@ def test_a_run_that_is_gone_on_with_keeps_what_says_how_it_was_made(tmp_path: Pa
 
 def test_the_manifest_says_what_isolates_the_grader(tmp_path: Path) -> None:
     with GraderPool("exact", num_workers=1) as pool:
-        sandbox = standing(pool)
+        sandbox = sandbox_status(pool)
     with open_run(RunDirectory(tmp_path / "run"), CONFIG, sandbox):
         written = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert written["grader_sandbox"]["name"] == "exact"
