@@ -8,12 +8,10 @@ up to rounding: a uniform within about 1e-7 of the boundary between two tokens m
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, Cache, DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from mathppo.errors import BadCheckpoint, BadInput, BrokenInvariant
 from mathppo.generator.base import Request, Sampling
@@ -22,6 +20,9 @@ from mathppo.generator.hf.batcher import Flight, Row
 from mathppo.generator.stops import StopStrings
 from mathppo.load_errors import UNLOADABLE
 from mathppo.records import FinishReason, Rollout
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 
 class HFGenerator:
@@ -73,6 +74,8 @@ class HFGenerator:
             BadCheckpoint: a missing or damaged folder, or weights that do not fill the model.
         """
         folder = Path(path)
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
         remedy = "point to a folder written by `save_pretrained`"
         if not (folder / "config.json").is_file():
             raise BadCheckpoint(f"{folder}: expected a checkpoint folder with config.json, got none; {remedy}")
@@ -216,6 +219,9 @@ class ModelCaller:
     """One way to call any causal LM: prefill and single steps, logits of the last position only."""
 
     def __init__(self, model: Any) -> None:
+        from transformers import Cache
+        from transformers.cache_utils import DynamicLayer
+
         self.model = model
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = model.get_input_embeddings().weight.shape[0]
@@ -243,7 +249,9 @@ class ModelCaller:
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
-    def new_cache(self) -> DynamicCache:
+    def new_cache(self) -> "DynamicCache":
+        from transformers import DynamicCache
+
         return DynamicCache(config=self.model.config)
 
     def __call__(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:

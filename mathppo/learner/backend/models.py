@@ -8,38 +8,34 @@ while sampling and while learning, else the ratio of an unchanged policy would n
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from torch import nn
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    LlamaConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
 
 from mathppo.config import ModelSettings
 from mathppo.errors import BadCheckpoint, BadSetting
 from mathppo.learner.backend.attention import packed_attention
 from mathppo.load_errors import UNLOADABLE
 
+# transformers takes seconds to import: the functions that build or load a model import what they use.
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+else:
+    PreTrainedModel = PreTrainedTokenizerBase = Any
+
 CONFIG = "config.json"
 """What every Hugging Face model folder holds."""
 
 PACKED = "mathppo_packed"
-AttentionInterface.register(PACKED, packed_attention)
 
 
 def build_policy(
     settings: ModelSettings, *, vocab_size: int, bos_id: int | None, eos_id: int, pad_id: int, seed: int
 ) -> PreTrainedModel:
     """Give a new Llama with tied embeddings and random weights fixed by `seed`; float32, on the CPU."""
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=settings.hidden_size,
@@ -73,6 +69,8 @@ def build_critic(policy: PreTrainedModel, *, num_layers: int = 0) -> PreTrainedM
     Raises:
         BadSetting: more layers than the policy has.
     """
+    from transformers import AutoConfig, AutoModelForTokenClassification
+
     config = AutoConfig.for_model(**policy.config.to_dict())
     config.num_labels = 1
     if num_layers > config.num_hidden_layers:
@@ -139,6 +137,8 @@ def num_trunk_layers(path: Path) -> int | None:
     Raises:
         BadCheckpoint: there is no model, or one that transformers does not know.
     """
+    from transformers import AutoConfig
+
     folder = _critics_start(path)
     if not (folder / CONFIG).is_file():
         raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
@@ -160,11 +160,15 @@ def load_policy(path: Path) -> PreTrainedModel:
     Raises:
         BadCheckpoint: the folder is missing, damaged, or holds another kind of model.
     """
+    from transformers import AutoModelForCausalLM
+
     return _load(AutoModelForCausalLM, path)
 
 
 def load_critic(path: Path) -> PreTrainedModel:
     """Load a critic as `save_pretrained` wrote it; see `load_policy`."""
+    from transformers import AutoModelForTokenClassification
+
     return _load(AutoModelForTokenClassification, path)
 
 
@@ -174,6 +178,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     Raises:
         BadCheckpoint: the folder holds none that loads.
     """
+    from transformers import AutoTokenizer
+
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
     except UNLOADABLE as error:
@@ -202,6 +208,10 @@ def mark_layers(model: PreTrainedModel, *, packs: bool = False) -> None:
 @contextmanager
 def attending_packed(model: PreTrainedModel) -> Iterator[None]:
     """Let a model's layers attend within packed texts for a while; whoever else uses it finds it as it was."""
+    from transformers import AttentionInterface
+
+    if PACKED not in AttentionInterface():
+        AttentionInterface.register(PACKED, packed_attention)
     config: Any = model.base_model.config
     before = config._attn_implementation
     config._attn_implementation = PACKED
@@ -217,6 +227,8 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     Raises:
         BadCheckpoint: a file, architecture or quantisation that transformers cannot read.
     """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
     options = {"gguf_file": path.name, "local_files_only": True}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
@@ -236,6 +248,8 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 def quiet() -> None:
     """Turn off transformers' own progress bars and remarks: this package shows its own."""
+    import transformers
+
     transformers.utils.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
 

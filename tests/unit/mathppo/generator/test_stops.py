@@ -10,7 +10,6 @@ from openai_server import serve
 from tiny_lms import IdsTokenizer, build
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
 
 from mathppo.config import load_config
 from mathppo.errors import BadInput, BadSetting
@@ -19,7 +18,7 @@ from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.stops import StopStrings
 from mathppo.pipeline.stages.sample_and_grade import sampling_of
-from mathppo.prompts import build_equation_tokenizer
+from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 from mathppo.records import FinishReason
 
 
@@ -30,8 +29,10 @@ class Words(IdsTokenizer):
         return self.batch_decode([ids], **options)[0]
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
+def byte_tokenizer() -> PreTrainedTokenizerBase:
     """One token a byte, so that a letter outside ASCII is several, and two merged ones, as real models have."""
+    from transformers import PreTrainedTokenizerFast
+
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {piece: index for index, piece in enumerate([*alphabet, "ab", "abc"])}
     backend = Tokenizer(BPE(vocabulary, [("a", "b"), ("ab", "c")]))

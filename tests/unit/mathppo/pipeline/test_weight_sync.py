@@ -7,13 +7,13 @@ import pytest
 import torch
 from tiny_runs import tiny_config
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from mathppo.config import Config, ModelSettings
 from mathppo.errors import BrokenInvariant
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.learner.learner import Learner
 from mathppo.pipeline.weight_sync import Refresher
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from datasets import Dataset, DatasetDict
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems import load_held_out, load_problems
@@ -128,6 +127,8 @@ def test_the_hub_is_asked_once_whether_it_has_a_set(monkeypatch: pytest.MonkeyPa
 
 
 def test_data_sets_on_disk_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import Dataset, DatasetDict
+
     _use_cache(tmp_path / "cache", monkeypatch)
     rows = [{"question": 'a, "b"?', "reference": "025"}, {"question": "2+2?", "reference": "1/2"}]
     table = Dataset.from_list(rows)

@@ -185,13 +185,15 @@ def test_a_model_that_does_not_keep_texts_apart_is_found_out() -> None:
 
 
 def test_a_model_that_lets_packed_texts_see_each_other_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AttentionInterface
+
     policy = tiny_lms.build("llama")
 
     def blind(module: object, *states: torch.Tensor, cu_seq_lens_q: torch.Tensor, **more: object) -> object:
         ends = cu_seq_lens_q[[0, -1]]
         return packed_attention(module, *states, cu_seq_lens_q=ends, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setitem(models.AttentionInterface._global_mapping, models.PACKED, blind)
+    monkeypatch.setitem(AttentionInterface._global_mapping, models.PACKED, blind)
     assert "its states differ by" in why_not_packed(policy, PACKED)
 
 
