@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.distributed.rendezvous import rendezvous
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mathppo.errors import StageFailed
 from mathppo.ppo.losses import Stats
+
+# FSDP and DTensor take a second to import: the functions that use them import them.
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
-    mesh: DeviceMesh | None = None
+    mesh: "DeviceMesh | None" = None
     group: Any = None
 
     def share(self, x: Any) -> Any:
@@ -91,6 +91,8 @@ class Ranks:
         """Shard a model's weights in place, layer by layer; each rank has the same whole weights before."""
         if self.mesh is None:
             return
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
         for layers in (m for m in model.modules() if isinstance(m, nn.ModuleList)):
             for layer in layers:
                 fully_shard(layer, mesh=self.mesh)
@@ -105,6 +107,8 @@ class Ranks:
         """
         if self.mesh is None:
             return
+        from torch.distributed.fsdp import fully_shard
+
         fully_shard(head, mesh=self.mesh)
         run, forward = getattr(owner, WITHIN), model.forward
         setattr(model, WITHIN, run)
@@ -140,6 +144,9 @@ def join(kind: str = "") -> Iterator[Ranks]:
     if not distributed.is_torchelastic_launched():
         yield ALONE
         return
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.rendezvous import rendezvous
+
     kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     store, rank, size = next(rendezvous("env://"))
     distributed.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=rank, world_size=size)
@@ -200,6 +207,8 @@ def within(model: nn.Module, function: Callable[[], T]) -> T:
 
 def whole(x: Tensor) -> Tensor:
     """Give a tensor as it would be without shards; every rank has to ask."""
+    from torch.distributed.tensor import DTensor
+
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
@@ -212,6 +221,8 @@ def whole_state(model: nn.Module) -> dict[str, Tensor]:
 
 def like(x: Tensor, model: Tensor) -> Tensor:
     """Give a whole tensor in shards where `model` is in shards, as it is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if not isinstance(model, DTensor):
         return x.to(model.device)
     return distribute_tensor(x.to(model.device), model.device_mesh, model.placements)

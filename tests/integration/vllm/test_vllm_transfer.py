@@ -7,6 +7,7 @@ on a GPU is replaced. None of it has run on a GPU.
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,10 @@ ipc_engine = of_vllm(".distributed.weight_transfer.ipc_engine")
 nccl_engine = of_vllm(".distributed.weight_transfer.nccl_engine")
 transfer = of_vllm(".distributed.weight_transfer")
 
-WEIGHTS = build(0).state_dict()
+
+@cache
+def policy_state() -> dict[str, torch.Tensor]:
+    return build(0).state_dict()
 
 
 class Recorded:
@@ -97,8 +101,8 @@ def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: p
 
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
     way = ByNCCL("http://10.0.0.1:8000", 4, torch.bfloat16)
-    way.send(WEIGHTS, 1)
-    way.send(WEIGHTS, 2)
+    way.send(policy_state(), 1)
+    way.send(policy_state(), 2)
     once = ["start_weight_update", "update_weights", "finish_weight_update"]
     assert client.names == ["init_weight_transfer_engine", *once, *once]
     (settings,) = joined
@@ -110,19 +114,19 @@ def test_a_broadcast_announces_what_it_then_sends_and_is_finished(monkeypatch: p
     assert (start.rank_offset, start.world_size, start.packed) == (1, 5, True)
     assert start.packed_buffer_size_bytes == weight_update.CHUNK_BYTES
     update = worker.parse_update_info(client.calls[2][1])
-    assert update.names == list(WEIGHTS)
+    assert update.names == list(policy_state())
     assert set(update.dtype_names) == {"bfloat16"}
-    assert update.shapes == [list(tensor.shape) for tensor in WEIGHTS.values()]
+    assert update.shapes == [list(tensor.shape) for tensor in policy_state().values()]
     assert "lm_head.weight" in update.names
     for name, tensor in sent[0].items():
-        assert torch.equal(tensor, WEIGHTS[name].to(torch.bfloat16))
+        assert torch.equal(tensor, policy_state()[name].to(torch.bfloat16))
 
     # What fails leaves the group; the next call meets the server anew.
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", _fails)
     with pytest.raises(RuntimeError, match="the other side left"):
-        way.send(WEIGHTS, 3)
+        way.send(policy_state(), 3)
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    way.send(WEIGHTS, 4)
+    way.send(policy_state(), 4)
     assert client.names.count("init_weight_transfer_engine") == 2
     way.close()
 
@@ -160,9 +164,9 @@ def test_handles_travel_pickled_chunk_by_chunk_and_each_start_needs_no_connectio
     way, llm = ByIPC(torch.bfloat16), Recorded()
     way.give(llm)
     assert llm.calls == []  # nothing taken yet: the folder's weights stay
-    way.take(WEIGHTS, 1)
+    way.take(policy_state(), 1)
     way.give(llm)
-    chunks = ["update_weights"] * len(WEIGHTS)
+    chunks = ["update_weights"] * len(policy_state())
     assert llm.names == ["init_weight_transfer_engine", "start_weight_update", *chunks, "finish_weight_update"]
     again = Recorded()
     way.give(again)
@@ -175,9 +179,9 @@ def test_handles_travel_pickled_chunk_by_chunk_and_each_start_needs_no_connectio
     for _, request in llm.calls[2:-1]:
         update = worker.parse_update_info(request["update_info"])
         assert update.ipc_handles["gpu-0"][1:] == (tuple(update.shapes[0]), torch.bfloat16)
-        assert update.tensor_sizes == [2 * WEIGHTS[update.names[0]].numel()]
+        assert update.tensor_sizes == [2 * policy_state()[update.names[0]].numel()]
         names += update.names
-    assert names == list(WEIGHTS)
+    assert names == list(policy_state())
     # vLLM's client over HTTP sends the same form.
     posted: list[tuple[str, Any]] = []
     monkeypatch.setattr(
@@ -193,7 +197,7 @@ def test_an_engine_that_sleeps_wakes_by_halves_around_the_new_weights() -> None:
     llm = Recorded()
     engine._llm, engine._on_gpu, engine._asleep, engine._policy_step = llm, True, False, 3
     engine._place, engine._handover = Place(sleep=2), ByReload()
-    engine._handover.take(WEIGHTS, 3)
+    engine._handover.take(policy_state(), 3)
     engine.sleep()
     engine.sleep()
     assert llm.calls == [("sleep", {"level": 2})]

@@ -1,5 +1,6 @@
 """Stop strings: the one rule, and that the embedded engine and the one behind HTTP follow it."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ class Words(IdsTokenizer):
         return self.batch_decode([ids], **options)[0]
 
 
+@cache
 def byte_tokenizer() -> PreTrainedTokenizerBase:
     """One token a byte, so that a letter outside ASCII is several, and two merged ones, as real models have."""
     from transformers import PreTrainedTokenizerFast
@@ -41,25 +43,22 @@ def byte_tokenizer() -> PreTrainedTokenizerBase:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
 
-BYTES = byte_tokenizer()
-
-
 @given(st.text("abcé½ ", max_size=30), st.lists(st.text("abcé½ ", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_the_end_is_the_first_token_after_which_the_text_holds_a_string(text: str, strings: list[str]) -> None:
-    ids = BYTES.encode(text)
-    prefixes = [BYTES.decode(ids[:end]) for end in range(len(ids) + 1)]
+    ids = byte_tokenizer().encode(text)
+    prefixes = [byte_tokenizer().decode(ids[:end]) for end in range(len(ids) + 1)]
     expected = next((end for end, prefix in enumerate(prefixes) if any(s in prefix for s in strings)), None)
-    stops = StopStrings(BYTES, strings)
+    stops = StopStrings(byte_tokenizer(), strings)
     assert stops.end(ids) == expected
     one_by_one = (stops.end(ids[:end], end - 1) for end in range(1, len(ids) + 1))
     assert next((end for end in one_by_one if end is not None), None) == expected
 
 
 def test_special_tokens_are_spelt_out_and_no_strings_end_nothing() -> None:
-    end = BYTES.vocab["<end>"]
-    assert StopStrings(BYTES, ["<end>"]).end([1, end, 2]) == 2
-    assert not StopStrings(BYTES, [])
-    assert StopStrings(BYTES, []).end([1, end, 2]) is None
+    end = byte_tokenizer().vocab["<end>"]
+    assert StopStrings(byte_tokenizer(), ["<end>"]).end([1, end, 2]) == 2
+    assert not StopStrings(byte_tokenizer(), [])
+    assert StopStrings(byte_tokenizer(), []).end([1, end, 2]) is None
 
 
 def requests(count: int) -> list[Request]:

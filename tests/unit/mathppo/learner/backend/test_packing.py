@@ -230,7 +230,9 @@ def test_attention_is_that_of_each_text_alone(
     heads: int, window: int | None, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_kernel:
-        monkeypatch.setattr(attention, "varlen_attn", kernel)
+        from torch.nn.attention import varlen
+
+        monkeypatch.setattr(varlen, "varlen_attn", kernel)
         monkeypatch.setattr(attention, "_by_length", attention._by_kernel)
     generator, lengths = torch.Generator().manual_seed(0), [3, 3, 1, 7, 3]
     query = torch.randn(1, 4, sum(lengths), 8, generator=generator)
