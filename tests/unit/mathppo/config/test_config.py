@@ -47,7 +47,7 @@ def test_none_turns_a_setting_off(tmp_path: Path) -> None:
         ("reward.kind", "luck", r"reward\.kind: expected one of 'grader', 'random', 'format', got 'luck'"),
         ("problems.mix", "[]", r"problems\.mix: expected array of length >= 1"),
         ("learner.algorithm", "rloo", r"generator\.samples_per_prompt: expected at least 2"),
-        ("learner.minibatches", "9999", r"learner\.minibatches: expected at most one a rollout \(128"),
+        ("learner.minibatches", "9999", r"learner\.minibatches: expected at most 128, the rollouts per iteration"),
         ("model.num_heads", "5", r"model\.hidden_size: expected a multiple of twice model\.num_heads=5"),
         ("learner.kl_coef", "0.1", r'learner\.kl_coef: expected 0 while learner\.kl_place is "none"'),
         ("learner.kl_target", "0.1", r"learner\.kl_target: expected none while learner\.kl_coef is 0, got 0\.1"),
@@ -61,7 +61,7 @@ def test_a_bad_setting_is_named_with_its_path_and_what_is_allowed(key: str, valu
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("shared_trunk", True, r"learner\.shared_trunk: expected no trunk of the critic's own beside it"),
+        ("shared_trunk", True, r"learner\.shared_trunk: expected no settings of a separate critic trunk"),
         ("algorithm", "reinforce++", r"learner\.critic_warmup_iterations: expected 0 with .*reinforce\+\+"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_missing_broken_or_flat_file_is_named(tmp_path: Path) -> None:
         load_config(broken)
     flat = tmp_path / "flat.toml"
     flat.write_text("learner = 3\n")
-    with pytest.raises(BadSetting, match="learner: expected a section with settings of its own, got 3"):
+    with pytest.raises(BadSetting, match="learner: expected a section of settings, got 3"):
         load_config(flat)
 
 
