@@ -61,7 +61,7 @@ def test_a_terminal_gets_a_bar() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_bar_keeps_to_its_line_whatever_its_title(width: int) -> None:
+def test_bar_fits_one_line_with_any_title(width: int) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
     with Reporter(console).task("[red]a_set_with_a_very_long_name_of_its_own[/nope] answers", 200_000) as advance:
         advance(200_000, reward=0.5, accuracy=0.123, approx_kl=1.2e-5, length=123.0)

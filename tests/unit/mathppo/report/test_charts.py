@@ -1,4 +1,4 @@
-"""What the SVG says, read back as XML."""
+"""Charts, parsed back from SVG."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from mathppo.report.charts import (
-    MOST_POINTS,
+    MAX_POINTS,
     Axis,
     Chart,
     Mark,
@@ -103,9 +103,9 @@ def test_the_bar_is_split_in_proportion() -> None:
 
 
 def test_long_series_are_averaged() -> None:
-    size = 7 * MOST_POINTS
+    size = 7 * MAX_POINTS
     few = thinned(Series("a", range(size), [float(i % 2) for i in range(size)], 1))
-    assert len(few.x) == MOST_POINTS
+    assert len(few.x) == MAX_POINTS
     assert sum(few.y) / len(few.y) == pytest.approx(0.5)
     points_kept = Series("a", range(size), [0.0] * size, 1, "points", [0.0] * size, [0.0] * size)
     assert thinned(points_kept) is points_kept

@@ -32,7 +32,7 @@ def test_metrics_that_are_no_numbers_leave_a_note(tmp_path: Path, value: str) ->
     metrics["metrics"]["approx_kl"] = "HERE"
     (run / "metrics.jsonl").write_text("\n".join([*rows, json.dumps(metrics).replace('"HERE"', value)]) + "\n")
     page = write_report(run).read_text()
-    assert "metrics.jsonl cannot be read in 1 places, which are left out; first: " in page
+    assert "metrics.jsonl is unreadable in 1 lines, which are left out; first: " in page
     assert "KL divergence" in page
     assert "in 11 iterations" in page
 

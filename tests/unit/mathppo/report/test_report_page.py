@@ -56,15 +56,15 @@ def test_a_whole_run_fills_every_section(run: Path) -> None:
     assert path == run / "report.html"
     page = Page(path)
     assert "raised greedy accuracy on held-out problems from 36.0% to 92.5%, by 56.5 points" in page.text
-    assert "in 140 iterations (1 min 38 s in all)." in page.text
+    assert "in 140 iterations (1 min 38 s in total)." in page.text
     assert "33.9% to 38.1%" in page.text
     assert "Not drawn" not in page.text
     assert "Not shown" not in page.text
-    assert "Not everything could be read" not in page.text
+    assert "Some files are missing or unreadable" not in page.text
     for title in ("Learning curves", "By level", "Verdicts", "Completion length", "KL divergence", "Clipped tokens",
                   "Explained variance", "Entropy", "Gradient norms", "Value by position", "Advantage by position",
-                  "Sampler against learner",
-                  "Where the time went", "60 of 60 recorded rollouts"):  # fmt: skip
+                  "Sampler and learner",
+                  "Time", "60 of 60 recorded rollouts"):  # fmt: skip
         assert title in page.text, title
     assert page.tags.count("details") == 60 + 3 + 2, "rollouts, files of the run, regressions"
     assert "share of rollouts that ran out of token budget" in page.text, "metrics are explained"
@@ -89,7 +89,7 @@ def test_the_same_run_gives_the_same_bytes(run: Path) -> None:
 @pytest.mark.parametrize(
     ("piece", "note"),
     [
-        ("metrics.jsonl", "metrics.jsonl is missing: no curve of training is drawn"),
+        ("metrics.jsonl", "metrics.jsonl is missing: no training curve is drawn"),
         ("evaluations", "evaluations is missing: no held-out curve is drawn"),
         ("rollout_views.jsonl", "rollout_views.jsonl is missing: no rollout is shown"),
         ("config.toml", "config.toml is missing: the settings are not shown"),
@@ -114,7 +114,7 @@ def test_a_damaged_piece_is_a_note(run: Path, piece: str, damage: bytes) -> None
     (run / piece).write_bytes(damage)
     page = Page(write_report(run))
     if piece not in ("config.toml", "manifest.json", "summary.json", "controls.json") or damage.startswith(b"\xff"):
-        assert f"{piece} cannot be read" in page.text
+        assert f"{piece} is unreadable" in page.text
 
 
 def test_an_empty_folder_is_still_a_page(tmp_path: Path) -> None:
