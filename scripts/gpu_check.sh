@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Checks the learner on a GPU in under 8 minutes: the tests marked gpu with their models there, then the benchmark.
+# Checks the learner on a GPU in under 8 minutes: the tests marked gpu, then the benchmark.
 #
-# Runs with whatever Python has torch (2.11 or later) and transformers (5.17 or later); needs no vLLM and no network.
-# Set PYTHON to choose it. Where that has no pytest, hypothesis or msgspec, they are taken from the folder .gpu_packages,
-# made elsewhere for the same version of Python:
+# Needs a Python with torch 2.11 or later and transformers 5.17 or later, but neither vLLM nor network. Set PYTHON to
+# choose it. If it lacks pytest, hypothesis or msgspec, they are taken from the folder .gpu_packages, created elsewhere
+# for the same version of Python:
 #   pip install --target .gpu_packages --no-deps \
 #       pytest pluggy iniconfig pygments hypothesis sortedcontainers jaxtyping wadler-lindig msgspec
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PYTHON="${PYTHON:-python3}"
 export PYTHONPATH="$PWD:$PWD/tests:$PWD/.gpu_packages${PYTHONPATH:+:$PYTHONPATH}" HF_HUB_OFFLINE=1
-# Some tests compare runs to the last bit, which cuBLAS keeps with a workspace of one size only.
+# Some tests compare runs bit by bit; cuBLAS is deterministic only with a fixed workspace size.
 export CUBLAS_WORKSPACE_CONFIG=:4096:8
 
 "$PYTHON" - <<'PY'
@@ -20,10 +20,10 @@ if not torch.cuda.is_available():
 print(f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.cuda.get_device_name()}")
 PY
 failed=""
-# tiny_learner leaves `device` at auto: these are the same tests as on a CPU, with the models on the GPU.
+# tiny_learner has device = "auto": these tests run as on a CPU, with the models on the GPU.
 tests=(tests/unit/mathppo/learner)
 if "$PYTHON" -c "import scipy" 2>/dev/null; then tests+=(tests/integration/test_generation.py); fi
-# Warnings do not fail here: those of drivers and devices say nothing about the project.
+# Warnings of drivers and devices are not errors.
 timeout 240 "$PYTHON" -m pytest -q -p no:cacheprovider -W default -m gpu "${tests[@]}" || failed="$failed tests"
 for packing in padded packed; do
     timeout 90 "$PYTHON" scripts/bench_learner.py --rows 32 --uneven --micro-batch-tokens 8192 --dtype bfloat16 \

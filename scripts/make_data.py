@@ -1,4 +1,4 @@
-"""Make the held-out equation sets again, byte for byte, and print their line of `data/README.md`.
+"""Regenerate the held-out equation sets, byte for byte, and print their lines of `data/README.md`.
 
 python scripts/make_data.py [FOLDER]      FOLDER defaults to data/held_out
 """

