@@ -1,7 +1,7 @@
-"""Problems to prompt ids, and the small closed-vocabulary tokenizer of the built-in families.
+"""Prompt templates and encoding, and the closed-vocabulary tokenizer of the built-in problem families.
 
-A prompt is encoded once, here; nothing later encodes it again. Chat templates arrive with checkpoints and are hostile
-until shown otherwise: they run in the sandboxed jinja environment of transformers and nowhere else.
+A prompt is encoded once, here, and never again. Chat templates come with checkpoints and are untrusted: they run only
+in the sandboxed jinja environment of transformers.
 """
 
 import re
@@ -17,14 +17,14 @@ from mathppo.records import Problem
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 else:
-    PreTrainedTokenizerBase = Any  # commands that tokenize nothing do not wait for transformers
+    PreTrainedTokenizerBase = Any  # importing transformers takes a second, which most commands do not need
 
 TEMPLATES: Final = ("plain", "none", "boxed", "few_shot", "few_shot_short", "r1", "chat_boxed")
-"""How a question becomes a prompt; every text but the chat's begins with the begin token, where there is one.
+"""Prompt templates by name. Every template except the chat starts with the BOS token, if the tokenizer has one.
 
-`plain`: the question and a newline. `none`: the question alone. `boxed`: the question, and `BOXED_INSTRUCTION` on the
-next line. `few_shot`: four worked questions, then this one. `few_shot_short`: three bare sums with a line of work each,
-then this one; for small models. `r1`: DeepSeek-R1-Zero's dialogue. `chat_boxed`: the tokenizer's chat template, with
+`plain`: the question and a newline. `none`: only the question. `boxed`: the question, then `BOXED_INSTRUCTION` on the
+next line. `few_shot`: four worked questions, then this one. `few_shot_short`: three one-line calculations, then this
+question; for small models. `r1`: the dialogue of DeepSeek-R1-Zero. `chat_boxed`: the tokenizer's chat template with
 `BOXED_INSTRUCTION` as system prompt.
 """
 
@@ -38,7 +38,7 @@ _EXAMPLES: Final = (
     ("A coat costs 80 dollars, then 15% less. What does it cost now?", "15% of 80 is 12, and 80-12=68.", "68"),
 )
 SHORT_EXAMPLES: Final = (("Evaluate: 3+4", "3+4=7"), ("Evaluate: 8-3", "8-3=5"), ("Evaluate: 4*8", "4*8=32"))
-"""Facts on the training side of the split."""
+"""Number facts from the training side of the split."""
 
 _TEXTS: Final = MappingProxyType(
     {
@@ -49,7 +49,7 @@ _TEXTS: Final = MappingProxyType(
         + f"Question: {_QUESTION}\nAnswer:",
         "few_shot_short": "".join(f"Question: {q}\nAnswer: {work}\n\n" for q, work in SHORT_EXAMPLES)
         + f"Question: {_QUESTION}\nAnswer:",
-        # DeepSeek-AI, "DeepSeek-R1" (2025), table 1, https://arxiv.org/abs/2501.12948; the boxed answer as others ask.
+        # DeepSeek-AI, "DeepSeek-R1" (2025), table 1, https://arxiv.org/abs/2501.12948, with a boxed answer.
         "r1": "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. The "
         "assistant first thinks about the reasoning process in the mind and then provides the user with the answer. "
         "The reasoning process and answer are enclosed within <think> </think> and <answer> </answer> tags, "
@@ -60,7 +60,7 @@ _TEXTS: Final = MappingProxyType(
 _NEXT_TURN: Final = MappingProxyType(
     {"few_shot": ("\nQuestion:",), "few_shot_short": ("\nQuestion:",), "r1": ("\nUser:",)}
 )
-"""Text with which a completion goes on to a question of its own making."""
+"""Text with which a completion starts another, invented question."""
 
 _SPECIAL: Final = ("<pad>", "<bos>", "<eos>")
 _PHRASES: Final = (
@@ -76,10 +76,10 @@ _CHARACTERS: Final = "0123456789xy+-*/=(),;{}^\n "
 
 
 def build_equation_tokenizer() -> "PreTrainedTokenizerFast":
-    """The tokenizer of the built-in families: one token a character, one for each instruction and worded answer.
+    """Build the tokenizer of the built-in families: one token per character, instruction and worded answer.
 
-    It has no unknown token: text outside its alphabet is refused (M-prompts-1). Decoding gives back the encoded text
-    exactly. Saved with `save_pretrained`, it loads anywhere with `AutoTokenizer`.
+    It has no unknown token: text outside its alphabet is rejected (M-prompts-1). Decoding returns exactly the encoded
+    text. A tokenizer saved with `save_pretrained` loads with `AutoTokenizer`.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -100,12 +100,12 @@ def build_equation_tokenizer() -> "PreTrainedTokenizerFast":
 
 
 class SpecialIds(NamedTuple):
-    """A tokenizer's special ids that a run needs.
+    """Special token ids that a run needs.
 
     Args:
-        bos: begins a text; None where the tokenizer has none.
-        eos: sampling it terminates a completion.
-        pad: fills rows; what it is changes nothing, and a tokenizer without one lends its `eos`.
+        bos: first token of a text; None if the tokenizer has none.
+        eos: stop token; sampling it terminates a completion.
+        pad: fills rows; its value has no effect. `eos` if the tokenizer has no padding token.
     """
 
     bos: int | None
@@ -114,10 +114,10 @@ class SpecialIds(NamedTuple):
 
 
 def special_ids(tokenizer: PreTrainedTokenizerBase) -> SpecialIds:
-    """Read a tokenizer's special ids.
+    """Read the special ids of a tokenizer.
 
     Raises:
-        BadInput: it has no end token.
+        BadInput: the tokenizer has no end token.
     """
     bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
     if not isinstance(eos, int):
@@ -128,12 +128,12 @@ def special_ids(tokenizer: PreTrainedTokenizerBase) -> SpecialIds:
 
 
 def encode_text(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Ids of a text as it stands: no token is added, and no text turns into a special token.
+    """Encode a text unchanged: no token is added, and no part of the text becomes a special token.
 
     Raises:
-        BadInput: the tokenizer has no token for a part of the text, or the text spells one of its special tokens.
+        BadInput: part of the text is outside the vocabulary, or the text contains a special token.
     """
-    _refuse_special(text, tokenizer)
+    _reject_special(text, tokenizer)
     return _encode(text, tokenizer)
 
 
@@ -145,20 +145,20 @@ def encode_prompt(
     system: str | None = None,
     max_prompt_tokens: int | None = None,
 ) -> list[int]:
-    """Prompt ids of a problem under a named template.
+    """Encode the prompt of a problem with a named template.
 
     Args:
-        problem: its question is the text; the reference is never seen.
-        tokenizer: the policy's own.
+        problem: supplies the question; its reference is not used.
+        tokenizer: tokenizer of the policy.
         template: one of `TEMPLATES`.
-        system: system prompt of a chat; None for `BOXED_INSTRUCTION`, "" for a chat without one.
-        max_prompt_tokens: the longest prompt allowed; None for no limit.
+        system: system prompt of a chat; None for `BOXED_INSTRUCTION`, "" for no system prompt.
+        max_prompt_tokens: longest prompt allowed; None for no limit.
 
     Raises:
-        BadSetting: an unknown template, `chat_boxed` for a tokenizer without a chat template, or a system prompt for a
-            template without one.
-        BadInput: text outside the vocabulary, a begin token given twice, a chat template that fails, or a prompt that
-            is too long.
+        BadSetting: unknown template, `chat_boxed` with a tokenizer that has no chat template, or a system prompt with a
+            template other than `chat_boxed`.
+        BadInput: text outside the vocabulary, a duplicated BOS token, a failing chat template, or a prompt that is too
+            long.
     """
     if template == "chat_boxed":
         ids = _encode_chat(problem, tokenizer, BOXED_INSTRUCTION if system is None else system)
@@ -168,13 +168,13 @@ def encode_prompt(
                 f"template {template!r}: expected no system prompt, got {system!r}; only chat_boxed has one"
             )
         where = f"problem {problem.id!r}: "
-        _refuse_special(problem.question, tokenizer, where)
+        _reject_special(problem.question, tokenizer, where)
         ids = _encode(_TEXTS[template].replace(_QUESTION, problem.question), tokenizer, where)
         if tokenizer.bos_token_id is not None:
             ids = [tokenizer.bos_token_id, *ids]
     else:
         raise BadSetting(f"template: expected one of {', '.join(TEMPLATES)}, got {template!r}")
-    _refuse_doubled_begin(problem, ids, tokenizer)
+    _reject_duplicate_bos(problem, ids, tokenizer)
     if max_prompt_tokens is not None and len(ids) > max_prompt_tokens:
         raise BadInput(
             f"problem {problem.id!r}: expected a prompt of at most {max_prompt_tokens} tokens, got {len(ids)}; "
@@ -184,7 +184,7 @@ def encode_prompt(
 
 
 def own_turn(completion: str, template: str) -> str:
-    """The part of a completion that answers the prompt's question, and not one that the completion went on to ask.
+    """Return the part of a completion before it starts another question.
 
     >>> own_turn(" 4+4=8. \\\\boxed{8}\\n\\nQuestion: And 9+9?\\nAnswer: \\\\boxed{18}", "few_shot")
     ' 4+4=8. \\\\boxed{8}\\n'
@@ -199,7 +199,7 @@ def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase, system: s
             "template 'chat_boxed': expected a tokenizer with a chat template, got one without; use template 'plain'"
         )
     where = f"problem {problem.id!r}: "
-    _refuse_special(problem.question, tokenizer, where)  # a question must not forge a turn
+    _reject_special(problem.question, tokenizer, where)  # otherwise a question could forge a turn
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": problem.question})
     try:
@@ -207,13 +207,13 @@ def _encode_chat(problem: Problem, tokenizer: PreTrainedTokenizerBase, system: s
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
         raise BadInput(
             f"problem {problem.id!r}: expected the tokenizer's chat template to render a system and a user message, "
-            f"got {type(error).__name__}: {_shorten(str(error))}; repair the template or use template 'plain'"
+            f"got {type(error).__name__}: {_shorten(str(error))}; fix the template or use template 'plain'"
         ) from error
     return _encode(str(text), tokenizer, where)
 
 
 def _encode(text: str, tokenizer: PreTrainedTokenizerBase, where: str = "") -> list[int]:
-    """Ids of a text in which special tokens stand for themselves; `where` opens the message about one without ids."""
+    """Encode a text in which special tokens keep their meaning; `where` is the prefix of the error message."""
     unknown = _unknown_pieces(text, tokenizer)
     ids = [] if unknown else tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
@@ -227,20 +227,20 @@ def _encode(text: str, tokenizer: PreTrainedTokenizerBase, where: str = "") -> l
 
 
 def _unknown_pieces(text: str, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Pieces without a token, where the model is a word list, which would raise without saying so."""
+    """Return the pieces that a word-level model has no token for; its own error does not name them."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not isinstance(backend.model, models.WordLevel) or backend.pre_tokenizer is None:
         return []
     special = "|".join(map(re.escape, _special_tokens(tokenizer))) or "(?!)"
-    stretches = [backend.pre_tokenizer.pre_tokenize_str(stretch) for stretch in re.split(special, text) if stretch]
-    return [piece for pieces in stretches for piece, _ in pieces if backend.token_to_id(piece) is None]
+    segments = [backend.pre_tokenizer.pre_tokenize_str(segment) for segment in re.split(special, text) if segment]
+    return [piece for pieces in segments for piece, _ in pieces if backend.token_to_id(piece) is None]
 
 
-def _refuse_special(text: str, tokenizer: PreTrainedTokenizerBase, where: str = "") -> None:
-    spelt = [token for token in _special_tokens(tokenizer) if token in text]
-    if spelt:
+def _reject_special(text: str, tokenizer: PreTrainedTokenizerBase, where: str = "") -> None:
+    found = [token for token in _special_tokens(tokenizer) if token in text]
+    if found:
         raise BadInput(
-            f"{where}text {_shorten(text)}: expected no special token, got {spelt[0]!r}; remove it from the text"
+            f"{where}text {_shorten(text)}: expected no special token, got {found[0]!r}; remove it from the text"
         )
 
 
@@ -249,13 +249,13 @@ def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
     return [*tokenizer.all_special_tokens, *added]
 
 
-def _refuse_doubled_begin(problem: Problem, ids: list[int], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Only at the head: some models open every turn with the token that they call the begin token."""
+def _reject_duplicate_bos(problem: Problem, ids: list[int], tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check the start of the prompt only: some models begin every turn with their BOS token."""
     bos = tokenizer.bos_token_id
     if bos is not None and ids[:2] == [bos, bos]:
         raise BadInput(
-            f"problem {problem.id!r}: expected one begin token {tokenizer.bos_token!r} at the head of the prompt, "
-            "got two; repair the chat template, which writes it twice"
+            f"problem {problem.id!r}: expected one BOS token {tokenizer.bos_token!r} at the start of the prompt, "
+            "got two; fix the chat template, which writes it twice"
         )
 
 

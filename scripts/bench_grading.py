@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.builtin.reading import read_reference
 from graders.errors import BadReference
 
 Row = dict[str, Any]

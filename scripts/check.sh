@@ -18,7 +18,7 @@ check format "$VENV/bin/ruff" format --check
 check imports "$VENV/bin/lint-imports" --no-logo
 check meta "$VENV/bin/python" -m pytest -q tests/meta
 # Excludes tests that pass wrong shapes on purpose to check the function's own error message.
-check shapes "$VENV/bin/python" -m pytest -q tests/unit/mathppo/ppo -k "not (refus or reject)" \
+check shapes "$VENV/bin/python" -m pytest -q tests/unit/mathppo/ppo -k "not (refus or reject or errors_name)" \
     --jaxtyping-packages="mathppo.ppo,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 check pyright "$VENV/bin/pyright" --pythonpath "$VENV/bin/python"
 if [ -n "$failed" ]; then

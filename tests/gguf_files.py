@@ -1,6 +1,6 @@
 """A tiny Llama as a GGUF file, as converters write one: byte-level BPE, chat template, rotary numbers in pairs.
 
-Imported where package gguf is; it is part of the environment with vLLM.
+Needs the package gguf, which the vLLM environment has.
 """
 
 import importlib
@@ -33,7 +33,7 @@ MATRICES = {
 
 
 def tokenizer() -> Any:
-    """The tokenizer that the file describes."""
+    """Return the tokenizer that the file describes."""
     from transformers import PreTrainedTokenizerFast
 
     pieces = vocabulary()
@@ -52,7 +52,7 @@ def vocabulary() -> list[str]:
 
 
 def policy(*, tied: bool = True) -> Any:
-    """A random Llama with heads of 32, the smallest that vLLM computes on a CPU."""
+    """Return a random Llama with heads of size 32, the smallest that vLLM computes on a CPU."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -76,12 +76,12 @@ def policy(*, tied: bool = True) -> Any:
 
 
 def write(path: Path, model: Any, *, quantised: bool = False) -> dict[str, torch.Tensor]:
-    """Write the file, and give the weights that it stands for.
+    """Write the file and return the weights that it encodes.
 
     Args:
-        path: the file.
-        model: what is written.
-        quantised: matrices at 8 bits in blocks of 32.
+        path: output file.
+        model: model to write.
+        quantised: store matrices as 8-bit blocks of 32.
     """
     gguf: Any = importlib.import_module("gguf")
     config, state = model.config, model.state_dict()
@@ -117,7 +117,7 @@ def write(path: Path, model: Any, *, quantised: bool = False) -> dict[str, torch
     }
     if not config.tie_word_embeddings:
         names["lm_head.weight"] = "output.weight"
-    stands_for: dict[str, torch.Tensor] = {}
+    encoded: dict[str, torch.Tensor] = {}
     for theirs, ours in names.items():
         array = state[theirs].numpy()
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(ours.split(".")[-2])
@@ -125,13 +125,13 @@ def write(path: Path, model: Any, *, quantised: bool = False) -> dict[str, torch
         kind = gguf.GGMLQuantizationType.Q8_0 if quantised and array.ndim == 2 else gguf.GGMLQuantizationType.F32
         packed = gguf.quants.quantize(stored, kind)
         unpacked = np.array(gguf.quants.dequantize(packed, kind)).reshape(stored.shape)
-        stands_for[theirs] = torch.from_numpy(_pairs_to_halves(unpacked, heads) if heads else unpacked)
+        encoded[theirs] = torch.from_numpy(_pairs_to_halves(unpacked, heads) if heads else unpacked)
         writer.add_tensor(ours, packed, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return stands_for
+    return encoded
 
 
 def _halves_to_pairs(array: np.ndarray, heads: int) -> np.ndarray:

@@ -1,60 +1,42 @@
 """Grades a multiple-choice answer by its letter, or by the text of an option that the question lists."""
 
-import time
-
-from graders.builtin.options import matches_by_option
-from graders.builtin.reading import Reading, read_answer, read_reference
+from graders.builtin.answer_grader import AnswerGrader, Outcome, failed
+from graders.builtin.answer_reader import Reading, read_reference
+from graders.builtin.options import is_same_option
 from graders.errors import BadReference
-from graders.parsing.tree import Apply, Choice, List, Name, Node, Set, Text, check_tree
-from graders.verdict import Status, Verdict
+from graders.grader import GraderOptions
+from graders.parsing.tree import Apply, Choice, List, Name, Node, Set, Text
+from graders.verdict import Status
 
 
-class ChoiceGrader:
-    """Correct where exactly the reference's letter, or letters, are chosen."""
+class ChoiceGrader(AnswerGrader):
+    """Correct if exactly the letter or letters of the reference are chosen."""
 
     name = "choice"
-    examples = (("The answer is (B).", "B", "correct"), ("\\boxed{A, B, C}", "B", "incorrect"))
+    options = GraderOptions(examples=(("The answer is (B).", "B", "correct"), ("\\boxed{A, B, C}", "B", "incorrect")))
 
-    def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:
-        """The verdict on one completion.
-
-        Raises:
-            BadReference: the reference is not one or more option letters.
-        """
-        start = time.perf_counter()
-        return self._judged(self.read(completion, question=question), reference, question, start)
-
-    def read(self, completion: str, *, question: str | None = None) -> Reading:
-        """The final answer and its tree."""
-        return read_answer(completion, question=question)
-
-    def judge(self, reading: Reading, reference: str, *, question: str | None = None) -> Verdict:
-        """The verdict on what was read.
+    def compare(self, reading: Reading, reference: str, question: str | None) -> Outcome:
+        """Compare sets of letters, or the answer with the text of the reference's option.
 
         Raises:
             BadReference: the reference is not one or more option letters.
         """
-        return self._judged(reading, reference, question, time.perf_counter())
-
-    def _judged(self, reading: Reading, reference: str, question: str | None, start: float) -> Verdict:
         targets = [_letters(target) for target in read_reference(reference)]
         if not all(targets):
             raise BadReference(f"reference {reference[:80]!r}: expected option letters such as B, or A, C")
-        status, method, detail = reading.failure or Status.INCORRECT, reading.rule, reading.detail
-        if reading.node is not None:
-            check_tree(reading.node)
-            chosen = _letters(reading.node)
-            method, detail = "text", f"{_shown(chosen)} against {_shown(targets[0])}"
-            status = Status.CORRECT if chosen in targets else Status.INCORRECT
-            if not chosen and question is not None:
-                letters = [Choice(letter) for target in targets for letter in target if len(target) == 1]
-                if any(matches_by_option(reading.node, letter, question) for letter in letters):
-                    status, method = Status.CORRECT, "option"
-        return Verdict(status, reading.answer, self.name, method, detail, time.perf_counter() - start)
+        if reading.node is None:
+            return failed(reading)
+        chosen = _letters(reading.node)
+        detail = f"{_listed(chosen)} against {_listed(targets[0])}"
+        if not chosen and question is not None:
+            letters = [Choice(letter) for target in targets for letter in target if len(target) == 1]
+            if any(is_same_option(reading.node, letter, question) for letter in letters):
+                return Status.CORRECT, "option", detail
+        return (Status.CORRECT if chosen in targets else Status.INCORRECT), "text", detail
 
 
 def _letters(node: Node) -> frozenset[str]:
-    """The option letters that an answer names; empty where it is anything else."""
+    """Return the option letters of an answer; the empty set if it has anything else."""
     match node:
         case Choice(letter=letter):
             return frozenset(letter)
@@ -68,5 +50,5 @@ def _letters(node: Node) -> frozenset[str]:
     return frozenset()
 
 
-def _shown(letters: frozenset[str]) -> str:
+def _listed(letters: frozenset[str]) -> str:
     return ", ".join(sorted(letters)) or "no option letter"

@@ -1,16 +1,17 @@
-"""Grades the solution of an equation by putting it into the equation: no reference is needed.
+"""Grades the solution of an equation by substitution, without a reference answer.
 
-The problem is the question or, where none is given, the reference: polynomial equations in one unknown, or a linear
-system in several, such as `Solve for x: x^2 = 2` or `x + y = 3; x - y = 1`. A solution set is right if it holds real
-solutions only and as many as there are: by Sturm's theorem in one unknown, by rank in a system.
+The problem is the question or, without one, the reference: a polynomial equation in one unknown or a linear system in
+several, such as `Solve for x: x^2 = 2` or `x + y = 3; x - y = 1`. A solution set is correct if it contains every real
+solution and no other value; Sturm's theorem or the rank of the system gives the number of solutions.
 """
 
 import re
-import time
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from graders.builtin.answer_grader import AnswerGrader, Outcome, failed
+from graders.builtin.answer_reader import Reading
 from graders.builtin.polynomials import (
     CONSTANTS,
     NotPolynomialError,
@@ -20,15 +21,15 @@ from graders.builtin.polynomials import (
     polynomial,
     rank,
 )
-from graders.builtin.reading import Reading, read_answer
 from graders.equivalence import TooLarge, compare
 from graders.equivalence.arithmetic.balls import evaluate_ball
 from graders.equivalence.arithmetic.evaluate_tree import Undecided
 from graders.equivalence.canonical.canonicalize import lowered
 from graders.errors import BadReference
+from graders.grader import GraderOptions
 from graders.parsing.parse import ParseError, parse
-from graders.parsing.tree import Apply, List, Name, Node, Number, Relation, Set, Text, Tuple, check_tree, names
-from graders.verdict import Status, Verdict
+from graders.parsing.tree import Apply, List, Name, Node, Number, Relation, Set, Text, Tuple, names
+from graders.verdict import Status
 
 MAX_PROBLEM_CHARS = 2_000
 MAX_SOLUTIONS = 24
@@ -38,66 +39,55 @@ _NOTHING = Text("no solution")
 
 
 class Problem(NamedTuple):
-    """Equations `left = right` and their unknowns, in the order in which a tuple gives them."""
+    """Equations `left = right` and their unknowns, in the order of a tuple of solutions."""
 
     equations: tuple[tuple[Node, Node], ...]
     unknowns: tuple[str, ...]
 
 
-class EquationGrader:
-    """Correct where the completion gives every real solution of the problem's equations, and nothing else."""
+class EquationGrader(AnswerGrader):
+    """Correct if the completion states every real solution of the problem's equations and no other value."""
 
     name = "equation"
-    examples = (
-        ("\\boxed{5}", "Solve for x: 3x+5=20", "correct"),
-        ("\\boxed{x = 1 \\pm \\sqrt{2}}", "x^2-2x-1=0", "correct"),
-        ("\\boxed{2}", "x^2=4", "incorrect"),
-        ("\\boxed{(2, 1)}", "x+y=3; x-y=1", "correct"),
-        ("\\boxed{\\text{no solution}}", "x=x+1", "correct"),
-        ("\\boxed{\\text{all real numbers}}", "x+x=2x", "correct"),
+    options = GraderOptions(
+        examples=(
+            ("\\boxed{5}", "Solve for x: 3x+5=20", "correct"),
+            ("\\boxed{x = 1 \\pm \\sqrt{2}}", "x^2-2x-1=0", "correct"),
+            ("\\boxed{2}", "x^2=4", "incorrect"),
+            ("\\boxed{(2, 1)}", "x+y=3; x-y=1", "correct"),
+            ("\\boxed{\\text{no solution}}", "x=x+1", "correct"),
+            ("\\boxed{\\text{all real numbers}}", "x+x=2x", "correct"),
+        )
     )
 
-    def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:
-        """Read and judge; raises like `judge`."""
-        return self.judge(self.read(completion, question=question), reference, question=question)
-
-    def read(self, completion: str, *, question: str | None = None) -> Reading:
-        """The answer span and its tree."""
-        return read_answer(completion, question=question)
-
-    def judge(self, reading: Reading, reference: str, *, question: str | None = None) -> Verdict:
-        """Substitute and count.
+    def compare(self, reading: Reading, reference: str, question: str | None) -> Outcome:
+        """Substitute the stated solutions and count them.
 
         Raises:
-            BadReference: the problem holds no equations of the kinds above.
+            BadReference: the problem has no equations of the kinds above.
         """
-        begin = time.perf_counter()
         problem = problem_of(question if question and "=" in question else reference)
         if reading.node is None:
-            status, method, detail = reading.failure or Status.UNPARSABLE, reading.rule, reading.detail
-        else:
-            check_tree(reading.node)
-            method = "substitution"
-            try:
-                wrong = _what_is_wrong(problem, reading.node)
-                status, detail = (
-                    (Status.INCORRECT, wrong) if wrong else (Status.CORRECT, "every solution, and no other")
-                )
-            except TooLarge as error:
-                status, detail = Status.OVER_BUDGET, str(error)
-        return Verdict(status, reading.answer, self.name, method, detail[:500], time.perf_counter() - begin)
+            return failed(reading)
+        try:
+            fault = _fault(problem, reading.node)
+        except TooLarge as error:
+            return Status.OVER_BUDGET, "substitution", str(error)
+        if fault:
+            return Status.INCORRECT, "substitution", fault
+        return Status.CORRECT, "substitution", "every solution, and no other"
 
 
 def problem_of(text: str) -> Problem:
-    """Give the equations that a problem text states after its last colon, separated by semicolons.
+    """Return the equations of a problem text: after its last colon, separated by semicolons.
 
     Raises:
-        BadReference: there is none, or one that cannot be read or is of another kind.
+        BadReference: there is no equation, or one cannot be parsed or is of another kind.
     """
     stated = text.rpartition(":")[2].strip().rstrip(".")
     if not 0 < len(stated) <= MAX_PROBLEM_CHARS:
         raise BadReference(
-            f"equation grader: expected equations, got {text[:80]!r}; give them as question or reference"
+            f"equation grader: expected equations, got {text[:80]!r}; pass them as question or reference"
         )
     equations: list[tuple[Node, Node]] = []
     for part in re.split(r"[;\n]", stated):
@@ -114,8 +104,8 @@ def problem_of(text: str) -> Problem:
     return Problem(tuple(equations), tuple(unknowns))
 
 
-def _what_is_wrong(problem: Problem, node: Node) -> str:
-    """Say what is wrong with a stated solution set, or nothing."""
+def _fault(problem: Problem, node: Node) -> str:
+    """Return the fault of a stated solution set, or the empty string."""
     expected = _num_solutions(problem)
     whole = _EVERYTHING if expected is None else _NOTHING
     if expected is None or expected == 0:
@@ -127,9 +117,8 @@ def _what_is_wrong(problem: Problem, node: Node) -> str:
     for values in found:
         if not all(_is_real(value) for value in values):
             return "a value is not a real number"
-        if not all(
-            _holds(equation, dict(zip(problem.unknowns, values, strict=True))) for equation in problem.equations
-        ):
+        assignment = dict(zip(problem.unknowns, values, strict=True))
+        if not all(_holds(equation, assignment) for equation in problem.equations):
             return "a value does not satisfy the equation"
         if not any(all(compare(a, b).equal for a, b in zip(values, known, strict=True)) for known in distinct):
             distinct.append(values)
@@ -137,7 +126,7 @@ def _what_is_wrong(problem: Problem, node: Node) -> str:
 
 
 def _num_solutions(problem: Problem) -> int | None:
-    """Give the number of distinct real solutions, None for all numbers."""
+    """Return the number of distinct real solutions, or None if every number is one."""
     try:
         sides = [difference(polynomial(left), polynomial(right)) for left, right in problem.equations]
     except (NotPolynomialError, ZeroDivisionError) as error:
@@ -164,7 +153,7 @@ def _num_roots(side: Polynomial) -> int | None:
 
 
 def _solutions(node: Node, unknowns: Sequence[str]) -> list[tuple[Node, ...]] | None:
-    """Give the stated solutions, each a value per unknown, or None where the answer states none."""
+    """Return the stated solutions, each with one value per unknown, or None if the answer states no solutions."""
     if isinstance(node, Relation) and node.ops == ("=",):
         left, right = node.terms
         if isinstance(left, Name) and [left.text] == list(unknowns):
@@ -182,7 +171,7 @@ def _solutions(node: Node, unknowns: Sequence[str]) -> list[tuple[Node, ...]] | 
 
 
 def _assigned(items: Sequence[Node], unknowns: Sequence[str]) -> tuple[Node, ...] | None:
-    """Give the values of `x = 1, y = 2`, in the order of the unknowns."""
+    """Return the values of `x = 1, y = 2` in the order of the unknowns, or None if the items are of another form."""
     values: dict[str, Node] = {}
     if len(items) != len(unknowns) or len(unknowns) == 1:
         return None

@@ -1,4 +1,4 @@
-r"""Multiple choice: the options that a question lists, and an answer's place among them."""
+r"""Multiple-choice options: parses the options of a question and matches answers to them."""
 
 import re
 
@@ -18,7 +18,7 @@ MAX_OPTION_CHARS = 300
 
 
 def options(question: str) -> dict[str, str]:
-    """The text of each option from A on, in the order listed; empty where the question lists none."""
+    """Return the text of each option by its letter, in the order listed; empty if the question lists no options."""
     marks = [(match[1] or match[2], match.start(), match.end()) for match in _OPTION.finditer(question)]
     first = next((at for at in range(len(marks) - 1, -1, -1) if marks[at][0] == "A"), None)
     if first is None:
@@ -32,8 +32,8 @@ def options(question: str) -> dict[str, str]:
     return found if len(found) >= MIN_OPTIONS else {}
 
 
-def matches_by_option(answer: Node, reference: Node, question: str) -> bool:
-    """Whether a letter on one side and a value on the other are the same option of the question."""
+def is_same_option(answer: Node, reference: Node, question: str) -> bool:
+    """Return True if one side is an option letter and the other is the text of this option only."""
     letter, value = (reference, answer) if isinstance(reference, Choice) else (answer, reference)
     if (
         not isinstance(letter, Choice)
@@ -44,10 +44,10 @@ def matches_by_option(answer: Node, reference: Node, question: str) -> bool:
     if letter.content is not None:
         return False
     listed = options(question)
-    return [name for name, text in listed.items() if _says(text, value)] == [letter.letter]
+    return [name for name, text in listed.items() if _is_equal(text, value)] == [letter.letter]
 
 
-def _says(text: str, value: Node) -> bool:
+def _is_equal(text: str, value: Node) -> bool:
     if not text:
         return False
     try:

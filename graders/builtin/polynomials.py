@@ -1,4 +1,4 @@
-"""Polynomials with rational coefficients, as far as counting the solutions of an equation needs them."""
+"""Polynomials with rational coefficients: arithmetic, real roots by Sturm's theorem, rank of a linear system."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,27 +10,27 @@ from graders.parsing.tree import Apply, Name, Node, Number
 MAX_DEGREE = 24
 MAX_TERMS = 400
 CONSTANTS = frozenset({"pi", "e"})
-"""Names of numbers, which are no unknowns; a count of roots by Sturm's theorem needs rational coefficients."""
+"""Names of numbers, not of unknowns; Sturm's theorem needs rational coefficients, so polynomials exclude them."""
 
 Polynomial = dict[tuple[str, ...], Fraction]
-"""Coefficient of each monomial; a monomial is its factors, sorted, so that `x^2 y` is `("x", "x", "y")`."""
+"""Coefficient of each monomial; a monomial is the sorted tuple of its factors: `x^2 y` is `("x", "x", "y")`."""
 
 
 class NotPolynomialError(Exception):
-    """A tree is no polynomial with rational coefficients, or one too large."""
+    """The tree is not a polynomial with rational coefficients, or the polynomial is too large."""
 
 
 def polynomial(node: Node) -> Polynomial:
-    """Give a tree as a polynomial without zero coefficients.
+    """Return the polynomial of a tree, without zero coefficients.
 
     Raises:
-        NotPolynomialError: it is none, or has more than `MAX_DEGREE` or `MAX_TERMS`.
+        NotPolynomialError: the tree is not a polynomial, or exceeds `MAX_DEGREE` or `MAX_TERMS`.
     """
     if isinstance(node, Number):
         return _clean({(): number_value(node.text)})
     if isinstance(node, Name):
         if node.text in CONSTANTS:
-            raise NotPolynomialError(f"{node.text}, which is no rational number")
+            raise NotPolynomialError(f"{node.text}, which is not a rational number")
         return {(node.text,): Fraction(1)}
     if not isinstance(node, Apply):
         raise NotPolynomialError(type(node).__name__)
@@ -56,10 +56,10 @@ def difference(left: Polynomial, right: Polynomial) -> Polynomial:
 
 
 def num_real_roots(coefficients: Sequence[Fraction]) -> int:
-    """Give the number of distinct real roots, by Sturm's theorem.
+    """Return the number of distinct real roots, by Sturm's theorem.
 
     Args:
-        coefficients: lowest power first, the last one not zero.
+        coefficients: coefficients, lowest power first; the last one is not zero.
     """
     chain = [list(coefficients), [k * c for k, c in enumerate(coefficients)][1:]]
     while len(chain[-1]) > 1:
@@ -74,7 +74,7 @@ def num_real_roots(coefficients: Sequence[Fraction]) -> int:
 
 
 def rank(rows: Sequence[Sequence[Fraction]]) -> int:
-    """Give the rank of a matrix."""
+    """Return the rank of a matrix."""
     left = [list(row) for row in rows]
     found = 0
     for column in range(len(left[0]) if left else 0):

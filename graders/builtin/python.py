@@ -1,8 +1,8 @@
-"""Runs the Python program of a completion against input and output tests; never outside a locked worker.
+"""Runs the Python program of a completion on input and output tests, inside a locked worker only.
 
 The reference is JSON: `{"inputs": [text, …], "outputs": [text, …]}` or `[{"input": text, "output": text}, …]`. The
-process that runs the program is given the inputs only, runs nothing else, and is thrown away; what the program printed
-is compared elsewhere, so no exit code, marker or forged result can pass a test (note G1).
+process that runs the program receives only the inputs, runs nothing else, and is discarded. Another process compares
+the output, so no exit code, marker or forged result can pass a test (note G1).
 """
 
 import re
@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from graders.errors import BadReference, SandboxUnavailable
+from graders.grader import GraderOptions
 from graders.sandbox.child.run_program import MAX_OUTPUT_BYTES, Run, is_locked, run_program
 from graders.verdict import Status, Verdict
 
@@ -21,10 +22,11 @@ _PRELOADED = (
     "array, base64, bisect, cmath, collections, copy, dataclasses, datetime, decimal, enum, fractions, functools, "
     "heapq, io, itertools, json, math, operator, os, queue, random, re, statistics, string, sys, time, typing, zlib"
 )
+_DOUBLED = '[{"input": "2", "output": "4"}]'
 
 
 class Runs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the program of a completion did with every input; no program, no runs."""
+    """The program of a completion and its run on each input; None and an empty list without a program."""
 
     program: Annotated[str, Meta(max_length=MAX_OUTPUT_BYTES)] | None
     runs: Annotated[list[Run], Meta(max_length=MAX_TESTS)]
@@ -41,23 +43,25 @@ class _Tests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PythonGrader:
-    """Correct if the last fenced program prints, for every input, the expected lines; trailing blanks do not matter."""
+    """Correct if the last fenced program prints the expected lines for every input; trailing blanks are ignored."""
 
     name = "python"
-    requires = ("seccomp", "rlimits")
-    answers_per_process = 1
-    runs_programs = True
-    examples = (
-        (f"```python\nimport {_PRELOADED}\nprint(int(input()) * 2)\n```", '[{"input": "2", "output": "4"}]', "correct"),
-        ("```python\nprint(open(0).read())\n```", '[{"input": "2", "output": "4"}]', "incorrect"),
+    options = GraderOptions(
+        examples=(
+            (f"```python\nimport {_PRELOADED}\nprint(int(input()) * 2)\n```", _DOUBLED, "correct"),
+            ("```python\nprint(open(0).read())\n```", _DOUBLED, "incorrect"),
+        ),
+        requires=("seccomp", "rlimits"),
+        answers_per_process=1,
+        runs_programs=True,
     )
 
     def shown(self, reference: str, question: str | None) -> str:
-        """Give the inputs, which are all of the reference that the program may see."""
+        """Return the inputs, the only part of the reference that the program may see."""
         try:
             return msgspec.json.encode([test.input for test in _tests(reference)]).decode()
         except BadReference:
-            return "[]"  # the judge will say so, of this one item
+            return "[]"  # `judge` reports it for this item
 
     def read(self, completion: str, *, question: str | None = None) -> Runs:
         """Run the program on every input.
@@ -65,7 +69,7 @@ class PythonGrader:
         Raises:
             SandboxUnavailable: this process is not locked down.
         """
-        if not is_locked() and completion not in (example[0] for example in self.examples):
+        if not is_locked() and completion not in (example[0] for example in self.options.examples):
             raise SandboxUnavailable(
                 "python grader: expected a locked sandbox process, got an open one; grade through GraderPool"
             )
@@ -83,7 +87,7 @@ class PythonGrader:
         return Runs(program[:4000], runs)
 
     def judge(self, reading: Runs, reference: str, *, question: str | None = None) -> Verdict:
-        """Compare what was printed with what the tests expect.
+        """Compare the printed output with the expected output of each test.
 
         Raises:
             BadReference: the reference is not a list of tests.
@@ -105,7 +109,7 @@ class PythonGrader:
         return self._verdict(Status.CORRECT, reading, f"{len(tests)} tests passed")
 
     def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:
-        """Read and judge; raises like both."""
+        """Read and judge; raises what they raise."""
         return self.judge(self.read(completion, question=self.shown(reference, question)), reference)
 
     def _verdict(self, status: Status, reading: Runs, detail: str) -> Verdict:

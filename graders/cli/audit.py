@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.builtin.reading import read_reference
 from graders.cli.options import FOUND_FAILURE, OK, pool_of
 from graders.cli.rows import read_rows
 from graders.errors import BadInput, BadReference

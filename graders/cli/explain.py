@@ -1,7 +1,7 @@
 """Explanation of a verdict: the extraction, both trees, the rungs up to the one that decided, and the reason."""
 
+from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.builtin.reading import read_reference
 from graders.equivalence import RUNGS
 from graders.extraction.extract import extract
 from graders.parsing.tree import (

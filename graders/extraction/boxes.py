@@ -1,4 +1,4 @@
-r"""Finding `\boxed{...}`: balanced, nested, joined, quoted, or cut off. Linear in the length of the text."""
+r"""Search for `\boxed{...}`: nested, joined, quoted and unclosed boxes, in time linear in the length of the text."""
 
 import re
 
@@ -16,22 +16,31 @@ _PLACEHOLDER = re.compile(
 )
 MAX_GLUE_CHARS = 40
 MAX_BOXES = 64
-"""Boxes from the end that are looked at; earlier ones cannot be the answer."""
+"""Maximum number of boxes examined, from the end of the text."""
 MAX_BOX_CHARS = 50_000
 
 Span = tuple[int, int]
 
 
 def last_boxes(text: str, start: int, end: int, question: str | None = None) -> tuple[list[Span], int | None]:
-    r"""The content spans of the last box and of the boxes listed with it, and where an unclosed box begins, if any.
+    r"""Find the last box and the boxes that are listed with it.
 
-    A box inside another yields the outer one. A box in quotation marks, in a `>` quotation, or standing word for word
-    in the question is skipped.
+    Of nested boxes the outer one counts. A box in quotation marks, in a `>` quotation, or copied from the question is
+    skipped.
+
+    Args:
+        text: the completion.
+        start: first character of the part that is searched.
+        end: one past its last character.
+        question: the problem text.
+
+    Returns:
+        The spans of the contents, and the position of an unclosed box or None.
     """
     starts = list(_BOX_START.finditer(text, start, end))[-MAX_BOXES:]
     unclosed: int | None = None
     group: list[Span] = []
-    next_start = end  # where the box that was found before this one, to its right, begins
+    next_start = end  # start of the box to the right that was found before
     limit = end
     index = len(starts) - 1
     while index >= 0:
@@ -53,7 +62,7 @@ def last_boxes(text: str, start: int, end: int, question: str | None = None) -> 
 
 
 def _content(text: str, at: int, end: int) -> Span | None:
-    r"""The content of the box whose argument begins at `at`: braces, or one symbol as in `\boxed 5`."""
+    r"""Return the content of the box whose argument begins at `at`: braces, or one symbol as in `\boxed 5`."""
     if at >= end or text[at] != "{":
         match = _UNBRACED.match(text, at, end)
         return match.span() if match else None
@@ -67,12 +76,9 @@ def _content(text: str, at: int, end: int) -> Span | None:
         depth += (brace == "{") - (brace == "}")
         if depth == 0 and brace == "}":
             return at + 1, match.start()
-        if (
-            depth == 1
-            and brace in ("\\)", "\\]", "$")
-            and text.find("}", match.end(), _line_end(text, match.end())) < 0
-        ):
-            return at + 1, match.start()  # the formula ends where the brace is missing: a slip, not a truncation
+        is_delimiter = depth == 1 and brace in ("\\)", "\\]", "$")
+        if is_delimiter and text.find("}", match.end(), _line_end(text, match.end())) < 0:
+            return at + 1, match.start()  # the formula ends and only the brace is missing: not a truncation
     return None
 
 
@@ -84,7 +90,7 @@ def _line_end(text: str, at: int) -> int:
 def _outermost(
     text: str, starts: list[re.Match[str]], index: int, content: Span, limit: int
 ) -> tuple[int, re.Match[str], Span]:
-    """The box that encloses the one at `index`, if any encloses it."""
+    """Return the outermost box that contains the one at `index`, or that one: its index, start and content."""
     while index > 0:
         outer = _content(text, starts[index - 1].end(), limit)
         if outer is None or outer[1] <= content[1]:
@@ -105,13 +111,12 @@ def _is_quoted(text: str, start: int, end: int, question: str | None) -> bool:
     before = text[line_start:start]
     if before.lstrip().startswith(">"):
         return True
-    line_end = text.find("\n", end)
-    after = text[end : line_end if line_end >= 0 else len(text)]
+    after = text[end : _line_end(text, end)]
     return (before.count('"') % 2 == 1 and '"' in after) or (before.count("“") > before.count("”") and "”" in after)
 
 
 def _without_placeholder(text: str, content: Span) -> Span:
-    """An empty span where the box holds only "answer" or an ellipsis, as in an instruction."""
+    """Return the span, emptied if the box holds only "answer" or an ellipsis, as in an instruction."""
     if _PLACEHOLDER.fullmatch(text[content[0] : content[1]].strip()):
         return content[0], content[0]
     return content

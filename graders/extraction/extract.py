@@ -1,12 +1,13 @@
-r"""Where a completion states its final answer: one rule, one span, or the reason why there is none.
+r"""Answer extraction: finds where a completion states its final answer.
 
-In this order, after any thinking section has been set aside:
+After the thinking section is removed, the first rule that applies decides:
 
-    1. boxed      the last complete `\boxed{...}`; boxes joined by a comma, "and" or "or" are one list
-    2. marker     the last `<answer>`, `####`, "the answer is", "Answer:" or the like
-    3. final_line the value that ends the last sentence, if there is exactly one
+    1. boxed       the last complete `\boxed{...}`; boxes joined by a comma, "and" or "or" are one list
+    2. marker      the last `<answer>`, `####`, "the answer is", "Answer:" or similar
+    3. final_line  the value that ends the last sentence, if there is exactly one
 
-A rule never looks at the reference, so no completion can be right by listing what might be.
+An empty box states no answer, unless a marker follows it; an unclosed box states none, unless there is a marker. No
+rule sees the reference, so a completion cannot be correct by listing candidates.
 """
 
 import re
@@ -22,14 +23,14 @@ _SPECIAL_END = re.compile(r"(?:<\|[^<>|]{1,40}\|>|</s>|<eos>|<end_of_turn>)\s*\Z
 
 
 class ExtractionPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What counts as stating a final answer.
+    """Rules of extraction that apply, and their bounds.
 
     Args:
-        boxed: whether `\\boxed{...}` and `\\fbox{...}` are read.
-        markers: whether `####`, `<answer>` and "the answer is" are read where there is no box.
-        final_line: whether the last sentence is read where there is neither.
-        tail_chars: characters from the end in which a marker is looked for.
-        max_answer_chars: a longer answer is no answer (`too_long`).
+        boxed: apply the rule `boxed`.
+        markers: apply the rule `marker`.
+        final_line: apply the rule `final_line`.
+        tail_chars: length of the end of the completion that is searched by the rules `marker` and `final_line`.
+        max_answer_chars: maximum length of an answer; a longer one is rejected as `too_long`.
     """
 
     boxed: bool = True
@@ -43,11 +44,11 @@ class Extraction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The span `completion[start:end]` that states the answer.
 
     Args:
-        answer: the text of the span (for a list of boxes: their contents joined by commas); None where there is none.
+        answer: the text of the span (for a list of boxes, their contents joined by commas); None if there is no answer.
         start: first character of the span.
         end: one past its last character.
         rule: `boxed`, `marker`, `final_line` or `none`.
-        reason: empty where there is an answer; else `no_answer`, `empty`, `ambiguous`, `unclosed` or `too_long`.
+        reason: empty if there is an answer; else `no_answer`, `empty`, `ambiguous`, `unclosed` or `too_long`.
     """
 
     answer: str | None
@@ -61,33 +62,31 @@ DEFAULT_POLICY = ExtractionPolicy()
 
 
 def extract(completion: str, *, question: str | None = None, policy: ExtractionPolicy = DEFAULT_POLICY) -> Extraction:
-    """The final answer that `completion` states, by the rules above; linear in its length.
+    """Extract the final answer of a completion by the rules above, in time linear in its length.
 
     Args:
-        completion: what the model wrote, thinking included.
-        question: the problem text; a box that stands in it word for word is a quotation, not an answer.
-        policy: which rules apply.
+        completion: the text of the model, thinking included.
+        question: the problem text; a box copied from it is a quotation, not an answer.
+        policy: the rules that apply.
     """
     start, end = _answer_region(completion)
+    tail = max(start, end - policy.tail_chars)
+    found: Extraction | None = None
     if policy.boxed and any(command in completion for command in BOX_COMMANDS):
         found = _from_boxes(completion, start, end, question)
-        if found is not None:
-            return _bounded(found, policy)
-    if policy.markers:
-        span = last_marker(completion, max(start, end - policy.tail_chars), end)
-        if span is not None:
-            reason = "" if span[0] < span[1] else "empty"
-            return _bounded(_span(completion, span, "marker", reason), policy)
-    if policy.final_line:
-        span, reason = final_line(completion, max(start, end - policy.tail_chars), end)
-        if span is not None:
-            return _bounded(_span(completion, span, "final_line", ""), policy)
-        return Extraction(None, end, end, "none", reason)
-    return Extraction(None, end, end, "none", "no_answer")
+    if found is None and policy.markers:
+        found = _from_marker(completion, tail, end)
+    if found is None and policy.final_line:
+        found = _from_final_line(completion, tail, end)
+    if found is None:
+        return Extraction(None, end, end, "none", "no_answer")
+    if found.answer is not None and len(found.answer) > policy.max_answer_chars:
+        return Extraction(None, found.start, found.end, found.rule, "too_long")
+    return found
 
 
 def _answer_region(completion: str) -> tuple[int, int]:
-    """The part after the last closed thinking section and before one that was left open."""
+    """Return the part after the last closed thinking section and before an unclosed one, without special tokens."""
     start, end = 0, len(completion)
     if "think" in completion:
         start = max((completion.rfind(tag) + len(tag) for tag in _THINK_CLOSE if tag in completion), default=0)
@@ -99,7 +98,7 @@ def _answer_region(completion: str) -> tuple[int, int]:
 
 
 def _from_boxes(completion: str, start: int, end: int, question: str | None) -> Extraction | None:
-    """The last box, or the boxes listed with it; None where the search should go on to markers."""
+    """Apply the rule `boxed`; return None if the next rule applies."""
     boxes, unclosed = last_boxes(completion, start, end, question)
     if boxes:
         spans = [trim(completion, *box) for box in boxes]
@@ -115,12 +114,18 @@ def _from_boxes(completion: str, start: int, end: int, question: str | None) -> 
     return None
 
 
-def _span(completion: str, span: tuple[int, int], rule: str, reason: str) -> Extraction:
-    answer = None if reason else completion[span[0] : span[1]]
-    return Extraction(answer, *span, rule, reason)
+def _from_marker(completion: str, start: int, end: int) -> Extraction | None:
+    """Apply the rule `marker`; return None if there is no marker."""
+    span = last_marker(completion, start, end)
+    if span is None:
+        return None
+    low, high = span
+    return Extraction(completion[low:high] or None, low, high, "marker", "" if low < high else "empty")
 
 
-def _bounded(found: Extraction, policy: ExtractionPolicy) -> Extraction:
-    if found.answer is not None and len(found.answer) > policy.max_answer_chars:
-        return Extraction(None, found.start, found.end, found.rule, "too_long")
-    return found
+def _from_final_line(completion: str, start: int, end: int) -> Extraction:
+    """Apply the rule `final_line`."""
+    span, reason = final_line(completion, start, end)
+    if span is None:
+        return Extraction(None, end, end, "none", reason)
+    return Extraction(completion[span[0] : span[1]], *span, "final_line", "")

@@ -1,6 +1,6 @@
-r"""Answers stated without a box: `####`, `<answer>`, "the answer is ...", and the value that ends the last sentence.
+r"""Answers outside a box: after a marker (`####`, `<answer>`, "the answer is ..."), or at the end of the last sentence.
 
-Every pattern is bounded, so that each function is linear in the length of the text.
+Every pattern is bounded, so each function is linear in the length of the text.
 """
 
 import re
@@ -24,7 +24,7 @@ _CHOSEN = re.compile(
     r"(?:correct|right|best) (?=(?:answer|option|choice)[*_]*[.!*_\s]*$)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""A sentence that is nothing but a choice; `(?=` stops before the keyword by which markers are looked for."""
+"""A sentence that only names a choice; `(?=` stops before the keyword that `last_marker` searches for."""
 _SHORT = re.compile(r"\n(?:A|ANS|Ans):|\#{4,}|(?:答案|结果)(?:是|为|：|:)")
 _FIRST_LINE = re.compile(r"(?:A|ANS|Ans):")
 _DELIMITER_LINE = re.compile(r"[\s$*_`]*(?:(?:\\\[|\\begin\{(?:align|equation)\*?\})[\s$*_`&]*)?")
@@ -43,15 +43,15 @@ _NUMBER = re.compile(
     r"(?:\s+\d+/\d+|/\d+|:\d\d)?(?:\s?[%°]|\s(?:percent|hundred|thousand|million|billion|trillion|dozen)\b)?(?![A-Za-z\d])"
 )
 _SIGN = re.compile(r"(?:=|\b(?:is|are|be|equals|to))\s*([-−]\s*)\Z")
-_WORKED_ON = re.compile(
+_OPERATION = re.compile(
     r"(?:[-−+/^<≤≥≠√∛×·÷]|(?<![-=])>|[\w)]\*|\b(?:minus|negative|plus|times|mod|modulo|than|at least|at most|exceeds?"
     r"|twice|thrice|half|over|under|below|above|log|ln|sin|cos|tan|sqrt"
     r"|(?:half|third|quarter|double|square|cube|roots?|multiples?|factors?|divisors?|reciprocal|inverse|power|opposite"
     r"|negative|factorial|logarithm|percent) of|(?:divided|divisible|multiplied) by))[\s$]*\Z",
     re.IGNORECASE,
 )
-"""What before a value says that something else is meant: a term or factor of more, a bound, a function of it."""
-_GOES_ON = re.compile(
+"""Text before a value that makes it part of a larger expression: an operator, a bound, or a function of it."""
+_CONTINUED = re.compile(
     r"\s*(?:(?:hundred|thousand|million|billion|trillion|dozen|more than|less than|times|modulo|mod)\b"
     r"|![^\s!*_]|[xyzn]\b)"
 )
@@ -75,7 +75,7 @@ _MATH_WORDS = frozenset(
 
 
 def trim(text: str, start: int, end: int) -> Span:
-    """The span without the spaces at its ends."""
+    """Return the span without the spaces at its ends."""
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():
@@ -84,14 +84,14 @@ def trim(text: str, start: int, end: int) -> Span:
 
 
 def last_marker(text: str, start: int, end: int) -> Span | None:
-    """The span that the last marker in `text[start:end]` announces; empty where nothing follows it."""
+    """Return the span after the last marker in `text[start:end]`: empty if nothing follows; None without a marker."""
     tail = "\n" + text[start:end]
     lowered = tail.lower()
     if len(lowered) != len(tail):
-        lowered = tail  # a letter changed its width: positions would shift, so capitals go unnoticed
+        lowered = tail  # lower case changed the length and so the positions: search the text as it is
     last, empty = {keyword: lowered.rfind(keyword) for keyword in _KEYWORDS}, None
     while (at := max(last.values())) >= 0:
-        span = _announced_at(text, start + at - 1, start, end)
+        span = _marked_span(text, start + at - 1, start, end)
         if span is not None and span[0] < span[1]:
             return span
         empty = empty or span
@@ -100,12 +100,12 @@ def last_marker(text: str, start: int, end: int) -> Span | None:
     return empty
 
 
-def _announced_at(text: str, at: int, start: int, end: int) -> Span | None:
-    """What the marker whose keyword stands at `at` announces; None where the keyword is no marker."""
+def _marked_span(text: str, at: int, start: int, end: int) -> Span | None:
+    """Return the span of the marker whose keyword is at `at`; None if the keyword is not a marker."""
     if text.startswith("<answer>", max(at - 1, 0)):
         close = text.find("</answer>", at, end)
         return _unwrap(text, at + len("answer>"), close if close >= 0 else end)  # the closing tag may be a stop string
-    if at < start:  # the line break put before the first line
+    if at < start:  # the line break that `last_marker` adds before the first line
         match = _FIRST_LINE.match(text, start, end)
         return _after(text, match.end(), end) if match else None
     line = max(text.rfind("\n", start, at) + 1, start)
@@ -119,18 +119,18 @@ def _announced_at(text: str, at: int, start: int, end: int) -> Span | None:
 
 
 def _chosen_before(text: str, line: int, at: int, end: int) -> Span | None:
-    """The letter in "B is the correct answer", whose keyword stands at `at`."""
+    """Return the span of the letter in "B is the correct answer", whose keyword is at `at`."""
     at += text[at : at + 1] == "\n"
     line_end = text.find("\n", at, at + MAX_CHOSEN_CHARS)
     line_end = line_end if 0 <= line_end < end else end
     if line_end > at + MAX_CHOSEN_CHARS:
-        return None  # the sentence goes on
+        return None  # the sentence continues
     matches = _CHOSEN.finditer(text, max(line, at - MAX_CHOSEN_CHARS), line_end)
     return next((match.span(1) for match in matches if match.end() == at), None)
 
 
 def _after(text: str, at: int, end: int) -> Span:
-    """The rest of the sentence from `at`, or the next line that holds more than delimiters."""
+    """Return the rest of the sentence from `at`, or the next line that has more than delimiters."""
     while at < end:
         line_end = text.find("\n", at, end)
         line_end = end if line_end < 0 else line_end
@@ -141,7 +141,7 @@ def _after(text: str, at: int, end: int) -> Span:
 
 
 def _sentence_end(text: str, start: int, end: int) -> int:
-    """Where the sentence that begins at `start` stops: a full stop outside a formula, a new line, or a reason given."""
+    """Return the end of the sentence at `start`: a full stop outside a formula, a line break, or "because"."""
     opened = _WRAP_OPEN.match(text, start, end)
     if opened is not None and "\\[" in opened.group():
         close = text.find("\\]", opened.end(), end)
@@ -158,13 +158,13 @@ def _sentence_end(text: str, start: int, end: int) -> int:
 
 
 def _unwrap(text: str, start: int, end: int) -> Span:
-    """The span without emphasis, math delimiters and closing punctuation around it."""
+    """Return the span without emphasis, math delimiters and closing punctuation around it."""
     opened = _WRAP_OPEN.match(text, start, end)
     inner = opened.end() if opened else start
     dollars = text.count("$", inner, end)
     if opened and "$" in opened.group() and dollars > 1:
-        inner = text.index("$", start)  # several formulas: the delimiters are not one pair around the whole
-    aside = _ASIDE.search(text, max(inner, end - 4), end)  # a reason given in parentheses was cut off
+        inner = text.index("$", start)  # several formulas: the delimiters are not one pair around all of it
+    aside = _ASIDE.search(text, max(inner, end - 4), end)  # a reason in parentheses was cut off
     end = aside.start() if aside is not None else end
     closed = _WRAP_CLOSE.search(text, max(inner, end - 40), end)
     if closed and not ("$" in closed.group() and text.count("$", inner, end) % 2 == 0):
@@ -173,7 +173,7 @@ def _unwrap(text: str, start: int, end: int) -> Span:
 
 
 def final_line(text: str, start: int, end: int) -> tuple[Span | None, str]:
-    """The value that ends the last sentence of `text[start:end]`, or None and the reason why there is none."""
+    """Return the value that ends the last sentence of `text[start:end]`, or None and the reason."""
     start, end = trim(text, start, end)
     if start == end:
         return None, "no_answer"
@@ -187,7 +187,7 @@ def final_line(text: str, start: int, end: int) -> tuple[Span | None, str]:
 
 
 def _has_prose(text: str) -> bool:
-    """Whether a value stands among words: two words beside it, or one before it, outside any formula."""
+    """Return True if words surround the value: two words, or one before it, outside any formula."""
     bare = _MATH.sub(" 0 ", text)
     words = [word for word in _WORD.finditer(bare) if word.group().lower() not in _MATH_WORDS]
     value = re.search(r"\d", bare)
@@ -203,7 +203,7 @@ def _last_sentence(text: str, start: int, end: int) -> int:
 
 
 def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
-    """The value that the sentence `text[start:end]` ends in: its last formula, or the only number after "is" or "="."""
+    """Return the value that ends the sentence: its last formula, or the only number after "is" or "="."""
     if _NEGATION.search(text, start, end):
         return None, "ambiguous" if re.search(r"\d|\$", text[start:end]) else "no_answer"
     annotated = text.rfind(">>", start, end)
@@ -220,17 +220,20 @@ def _value_in(text: str, start: int, end: int) -> tuple[Span | None, str]:
         return None, "ambiguous" if numbers else "no_answer"
     if stated is numbers and len(text[numbers[-1].end() : end].split()) > MAX_TRAILING_WORDS:
         return None, "no_answer"
-    return _as_meant(text, start, stated[0].span(), stated[0].span())
+    return _value_span(text, start, stated[0].span(), stated[0].span())
 
 
-def _as_meant(text: str, start: int, outer: Span, value: Span) -> tuple[Span | None, str]:
-    """The value at `outer`, delimiters included, with a sign set apart; ambiguous where a word beside it changes it."""
-    if _GOES_ON.match(text, outer[1]):
+def _value_span(text: str, start: int, outer: Span, value: Span) -> tuple[Span | None, str]:
+    """Return the span of a value with the sign before it; ambiguous if a word or operator beside it changes the value.
+
+    `outer` is the span with its delimiters, `value` the span without them.
+    """
+    if _CONTINUED.match(text, outer[1]):
         return None, "ambiguous"
     before = _TAG.sub("", text[max(start, outer[0] - MAX_BEFORE_CHARS) : outer[0]])
     if (sign := _SIGN.search(before)) is not None and outer == value:
         return trim(text, outer[0] - len(sign[1]), outer[1]), ""
-    return (None, "ambiguous") if _WORKED_ON.search(before) else (trim(text, *value), "")
+    return (None, "ambiguous") if _OPERATION.search(before) else (trim(text, *value), "")
 
 
 def _last_formula(text: str, formulas: list[re.Match[str]], start: int, end: int) -> tuple[Span | None, str]:
@@ -239,4 +242,4 @@ def _last_formula(text: str, formulas: list[re.Match[str]], start: int, end: int
         return None, "no_answer"
     if len(formulas) > 1 and text[formulas[-2].end() : last.start()].strip(" ,") in ("", "and"):
         return None, "ambiguous"  # one of several values in a row
-    return _as_meant(text, start, last.span(), last.span(last.lastindex or 0))
+    return _value_span(text, start, last.span(), last.span(last.lastindex or 0))

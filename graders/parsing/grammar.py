@@ -1,55 +1,50 @@
-r"""Tokens to tree: a precedence parser for the mathematics that answers are written in.
+r"""Recursive-descent parser from tokens to a tree, from the loosest operators to the tightest.
 
-    listing    items joined by , ; and or
-    relation   chains of = < ≤ ∈ ...
-    setwise    ∪ ∩ ∖            ratio  a : b
-    sum        + - ±            product  * / and juxtaposition
-    factor     powers, postfix ! % °, then an atom
+    listing         items separated by , ; and or
+    relation        chains of = < ≤ ∈ ...
+    set_expression  ∪ ∩ ∖
+    ratio           a : b
+    sum             + - ±
+    product         * / and juxtaposition
+    factor          powers and postfix ! % ° (`operands.OperandParser`)
 
-Each token is read once and nesting is bounded, so parsing is linear. Nothing is computed here.
+Each token is read once and nesting is bounded, so parsing is linear. The parser computes nothing.
 """
 
 import re
 
-from graders.parsing.arguments import derivative, group
-from graders.parsing.atoms import atom, braces
-from graders.parsing.cursor import Cursor
+from graders.parsing.operands import OperandParser, derivative, signed
 from graders.parsing.tokens import Token
-from graders.parsing.tree import Apply, Interval, List, Matrix, Name, Node, Number, Quantity, Ratio, Relation, Tuple
+from graders.parsing.tree import Apply, List, Name, Node, Number, Quantity, Ratio, Relation
 from graders.parsing.units import canonical_unit
 
 _RELATION_SIGNS = frozenset("= < > ≤ ≥ ≠ ≈ ∈ ≡ ≅ ∼ ⊂ ⊆ ∝ ∉ ⊥ ∥".split())
 _SET_SIGNS = {"∪": "union", "∩": "intersection", "∖": "difference"}
-_MARKS = {"∘": "degree", "°": "degree", "'": "prime", "*": "star", "''": "primeprime"}
 _FACTOR_STARTS = frozenset({"number", "name", "func", "open", "command", "word", "begin"})
-_CLOSERS = {"(": ")]", "[": "])", "\\{": ("\\}",), "⌊": "⌋", "⌈": "⌉", "⟨": "⟩"}
 _DIGITS = re.compile(r"\d+")
 
 
-class Grammar:
-    """A parser over one list of tokens."""
+class Grammar(OperandParser):
+    """Parser of one list of tokens: `Grammar(tokens, max_depth).parse()`."""
 
-    def __init__(self, tokens: list[Token], max_depth: int) -> None:
-        self.cursor = Cursor(tokens, max_depth)
-
-    def whole(self) -> Node:
-        """The tree of all the tokens.
+    def parse(self) -> Node:
+        """Parse all tokens.
 
         Raises:
-            ParseError: something is left over, or nothing is there.
+            ParseError: the tokens are not one list of relations; the error has the position.
         """
         node = self.listing()
-        if self.cursor.peek().kind != "stop":
-            raise self.cursor.error(f"expected the end of the answer, got {self.cursor.peek().text!r}")
+        if self.peek().kind != "stop":
+            raise self.error(f"expected the end of the answer, got {self.peek().text!r}")
         return node
 
     def listing(self) -> Node:
-        """Relations joined by separators; a single one stands for itself."""
-        with self.cursor.nested():
-            items = [self.relation()]
+        """Parse relations joined by separators; a single relation is returned as it is."""
+        with self.nested():
+            items = [self._relation()]
             words: set[str] = set()
             while self._separator(words) or self._at_membership():
-                items.append(self.relation())
+                items.append(self._relation())
         if len(items) == 1:
             return items[0]
         if "or" in words:
@@ -57,89 +52,88 @@ class Grammar:
         return Apply("and", tuple(items)) if "and" in words else List(tuple(items))
 
     def _at_membership(self) -> bool:
-        """Whether a clause such as `(k ∈ Z)` stands at the cursor."""
-        opening, name, sign = (self.cursor.peek(ahead) for ahead in range(3))
+        """Return True if the next tokens begin a clause such as `(k ∈ Z)`."""
+        opening, name, sign = (self.peek(ahead) for ahead in range(3))
         return opening.kind == "open" and name.kind == "name" and sign[:2] == ("op", "∈")
 
     def _separator(self, words: set[str]) -> bool:
-        token = self.cursor.peek()
+        """Consume the separators at the cursor, add "and" or "or" to `words`, and return True if there were any."""
+        token = self.peek()
         found = False
         while token.kind == "op" and token.text in (",", ";", "and", "or", "&&"):
-            after = self.cursor.peek(1)
+            after = self.peek(1)
             if after.kind == "end" or (after.kind == "op" and after.text in ("&", "\\\\")):
                 break  # a comma that closes a cell
             found = True
             if token.text in ("and", "or"):
                 words.add(token.text)
-            self.cursor.advance()
-            token = self.cursor.peek()
+            self.advance()
+            token = self.peek()
         return found
 
-    def relation(self) -> Node:
-        terms, signs = [self.with_unit(self.setwise())], []
-        while (token := self.cursor.peek()).kind == "op" and token.text in _RELATION_SIGNS:
-            self.cursor.advance()
+    def _relation(self) -> Node:
+        terms, signs = [self._with_unit(self._set_expression())], []
+        while (token := self.peek()).kind == "op" and token.text in _RELATION_SIGNS:
+            self.advance()
             signs.append(token.text)
-            terms.append(self.with_unit(self.setwise()))
+            terms.append(self._with_unit(self._set_expression()))
         return Relation(tuple(signs), tuple(terms)) if signs else terms[0]
 
-    def with_unit(self, value: Node) -> Node:
-        """The value with the unit in words behind it, if it is one item among several: `3 cm, 4 cm`."""
-        token = self.cursor.peek()
+    def _with_unit(self, value: Node) -> Node:
+        """Parse the unit of one item of a list, as in `3 cm, 4 cm`."""
+        token = self.peek()
         unit = canonical_unit(token.text) if token.kind == "text" else None
         if unit is None:
             return value
-        self.cursor.advance()
+        self.advance()
         return Quantity(value, unit)
 
-    def setwise(self) -> Node:
-        left = self.ratio()
+    def _set_expression(self) -> Node:
+        left = self._ratio()
         while True:
-            token = self.cursor.peek()
+            token = self.peek()
             if not (token.kind == "op" and token.text in _SET_SIGNS) and not self._is_plain_union(token):
                 return left
-            self.cursor.advance()
-            left = Apply(_SET_SIGNS.get(token.text, "union"), (left, self.ratio()))
+            self.advance()
+            left = Apply(_SET_SIGNS.get(token.text, "union"), (left, self._ratio()))
 
     def _is_plain_union(self, token: Token) -> bool:
-        """Whether the letter U stands between two brackets, as in `(0, 1) U (2, 3)`."""
-        between = self.cursor.after_close() and self.cursor.peek(1).kind == "open"
-        small = token.text == "u" and token.spaced and self.cursor.peek(1).spaced  # `(1 - t) u(t)` is a product
+        """Return True if the token is a letter U between two brackets, as in `(0, 1) U (2, 3)`."""
+        between = self.is_after_bracket() and self.peek(1).kind == "open"
+        small = token.text == "u" and token.spaced and self.peek(1).spaced  # `(1 - t) u(t)` is a product
         return between and token.kind == "name" and (token.text == "U" or small)
 
-    def ratio(self) -> Node:
-        items = [self.sum()]
-        while self.cursor.peek()[:2] == ("op", ":") and not self.cursor.in_builder:
-            self.cursor.advance()
-            items.append(self.sum())
+    def _ratio(self) -> Node:
+        items = [self._sum()]
+        while self.peek()[:2] == ("op", ":") and not self.in_builder:
+            self.advance()
+            items.append(self._sum())
         return Ratio(tuple(items)) if len(items) > 1 else items[0]
 
-    def sum(self) -> Node:
-        terms: list[Node] = []
-        token = self.cursor.peek()
+    def _sum(self) -> Node:
+        token = self.peek()
         sign = ""
         if token.kind == "op" and token.text in "+-±∓":
             sign = token.text
-            self.cursor.advance()
-        first = self.product()
-        terms.append(_signed(sign, first))
-        while (token := self.cursor.peek()).kind == "op" and token.text in ("+", "-", "±", "∓"):
-            self.cursor.advance()
+            self.advance()
+        terms: list[Node] = [signed(sign, self.product())]
+        while (token := self.peek()).kind == "op" and token.text in ("+", "-", "±", "∓"):
+            self.advance()
             term = self.product()
             if token.text in "±∓":
                 left = terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
                 terms = [Apply("pm" if token.text == "±" else "mp", (left, term))]
             else:
-                terms.append(_signed(token.text, term))
+                terms.append(signed(token.text, term))
         return terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
 
     def product(self) -> Node:
-        factors: list[Node] = [self.signed_factor()]
+        factors: list[Node] = [self._signed_factor()]
         while True:
-            token = self.cursor.peek()
+            token = self.peek()
             if token.kind == "op" and token.text in ("*", "/", "mod"):
-                self.cursor.advance()
-                right = self.signed_factor()
+                self.advance()
+                right = self._signed_factor()
                 if token.text == "*":
                     factors.append(right)
                 elif token.text == "/" and (named := derivative(factors[-1], right)) is not None:
@@ -147,172 +141,58 @@ class Grammar:
                 else:
                     left = factors[0] if len(factors) == 1 else Apply("*", tuple(factors))
                     factors = [Apply(token.text, (left, right))]
-            elif self.starts_factor(token):
+            elif self._starts_factor(token):
                 factors.append(self._juxtaposed(factors, token))
             else:
                 return factors[0] if len(factors) == 1 else Apply("*", tuple(factors))
 
     def _juxtaposed(self, factors: list[Node], token: Token) -> Node:
-        """The next factor of an implicit product; `3 1/2` and `3\\frac12` are mixed numbers."""
+        r"""Parse the next factor of an implicit product; `3 1/2` and `3\frac12` are mixed numbers."""
         previous = factors[-1]
         if isinstance(previous, Number):
             whole = _DIGITS.fullmatch(previous.text) is not None
             if token.kind == "number":
                 return self._plain_mixed(factors, whole)
             if whole and token.text in ("frac", "dfrac", "tfrac", "cfrac"):
-                fraction = self.signed_factor()
+                fraction = self._signed_factor()
                 bare = fraction.value if isinstance(fraction, Quantity) else fraction
                 if not _is_proper(bare):
                     return fraction
                 mixed = Apply("+", (factors.pop(), bare))
                 return Quantity(mixed, fraction.unit) if isinstance(fraction, Quantity) else mixed
-        elif token.kind == "number" and not isinstance(previous, (Apply, Name)) and not self.cursor.after_close():
-            raise self.cursor.error("expected an operator between two numbers")
-        return self.signed_factor()
+        elif token.kind == "number" and not isinstance(previous, (Apply, Name)) and not self.is_after_bracket():
+            raise self.error("expected an operator between two numbers")
+        return self._signed_factor()
 
     def _plain_mixed(self, factors: list[Node], whole: bool) -> Node:
-        top, slash, bottom = self.cursor.peek(), self.cursor.peek(1), self.cursor.peek(2)
+        """Parse the fraction of a mixed number such as `3 1/2`; no other two numbers may be side by side."""
+        top, slash, bottom = self.peek(), self.peek(1), self.peek(2)
         written = whole and slash[:2] == ("op", "/") and bottom.kind == "number"
         fraction = Apply("/", (Number(top.text), Number(bottom.text)))
         if not (written and top.spaced and _is_proper(fraction)):
-            raise self.cursor.error("expected an operator between two numbers")
+            raise self.error("expected an operator between two numbers")
         for _ in range(3):
-            self.cursor.advance()
+            self.advance()
         return Apply("+", (factors.pop(), fraction))
 
-    def starts_factor(self, token: Token) -> bool:
+    def _starts_factor(self, token: Token) -> bool:
         if token.kind == "group":
             return token.text == "{"
         if token.kind == "op":
-            return token.text in ("|", "‖") and not self.cursor.in_bars and not self.cursor.in_builder
+            return token.text in ("|", "‖") and not self.in_bars and not self.in_builder
         return token.kind in _FACTOR_STARTS and not self._is_plain_union(token) and not self._at_membership()
 
-    def signed_factor(self) -> Node:
-        token = self.cursor.peek()
+    def _signed_factor(self) -> Node:
+        token = self.peek()
         if token.kind == "op" and token.text in ("-", "+"):
-            with self.cursor.nested():
-                self.cursor.advance()
-                return _signed(token.text, self.signed_factor())
+            with self.nested():
+                self.advance()
+                return signed(token.text, self._signed_factor())
         return self.factor()
-
-    def atom(self) -> Node:
-        """What stands between two operators."""
-        return atom(self)
-
-    def factor(self) -> Node:
-        """An atom with its postfix signs and powers."""
-        base = self.postfix(self.atom())
-        while self.cursor.peek()[:2] == ("op", "^"):
-            self.cursor.advance()
-            exponent = self.exponent()
-            if exponent == Name("degree"):
-                base = self.degrees(base)
-            elif isinstance(exponent, Name) and exponent.text in ("prime", "primeprime", "star", "dagger"):
-                base = Name(f"{base.text}{exponent.text}") if isinstance(base, Name) else Apply("prime", (base,))
-            else:
-                base = Apply("^", (base, exponent))
-            base = self.postfix(base)
-        return base
-
-    def exponent(self) -> Node:
-        token = self.cursor.peek()
-        braced = token[:2] == ("group", "{") and self.cursor.peek(2)[:2] == ("group", "}")
-        mark = self.cursor.peek(1) if braced else token
-        if mark.kind == "op" and mark.text in _MARKS:
-            for _ in range(3 if braced else 1):
-                self.cursor.advance()
-            return Name(_MARKS[mark.text])
-        if token.kind == "op" and token.text in ("+", "-"):
-            with self.cursor.nested():
-                self.cursor.advance()
-                return _signed(token.text, self.exponent())
-        with self.cursor.nested():
-            if token[:2] == ("group", "{"):
-                return group(self)
-            base = self.postfix(self.atom())
-            if self.cursor.peek()[:2] == ("op", "^"):
-                self.cursor.advance()
-                return Apply("^", (base, self.exponent()))
-            return base
-
-    def postfix(self, node: Node) -> Node:
-        while (token := self.cursor.peek()).kind == "op":
-            if token.text == "!":
-                self.cursor.advance()
-                double = self.cursor.peek()[:2] == ("op", "!") and not self.cursor.peek().spaced
-                if double:
-                    self.cursor.advance()
-                node = Apply("double_factorial" if double else "factorial", (node,))
-            elif token.text == "%":
-                self.cursor.advance()
-                node = Quantity(node, "%")
-            elif token.text in "°∘" and not isinstance(node, Quantity):
-                self.cursor.advance()
-                node = self.degrees(node)
-            else:
-                break
-        return node
-
-    def degrees(self, node: Node) -> Node:
-        """Degrees, with the minutes and seconds of arc that may follow."""
-        total = node
-        for sign, scale in (("'", "60"), ("''", "3600")):
-            token, after = self.cursor.peek(), self.cursor.peek(1)
-            if token.kind != "number" or after[:2] != ("op", sign):
-                break
-            self.cursor.advance()
-            self.cursor.advance()
-            total = Apply("+", (total, Apply("/", (Number(token.text), Number(scale)))))
-        return Quantity(total, "degree")
-
-    def bracket(self) -> Node:
-        """What stands in brackets: a grouping, a tuple, an interval or a set."""
-        opening = self.cursor.peek().text
-        self.cursor.advance()
-        rows = opening == "[" and self.cursor.peek().text == "["
-        if opening == "\\{":
-            return braces(self)
-        with self.cursor.plain():
-            if self.cursor.peek().kind == "close":
-                raise self.cursor.error("expected something inside the brackets")
-            node = self.listing()
-        closing = self.cursor.peek()
-        if closing.kind != "close" or closing.text not in _CLOSERS[opening]:
-            raise self.cursor.error(f"expected a bracket that closes {opening!r}, got {closing.text!r}")
-        self.cursor.advance()
-        if opening in "⌊⌈":
-            return Apply("floor" if opening == "⌊" else "ceil", (node,))
-        items = node.items if isinstance(node, List) else (node,)
-        if opening == "⟨":
-            return Tuple(items)
-        square, round_ = opening == "[", closing.text == ")"
-        if rows and (matrix := _matrix(items)) is not None:
-            return matrix
-        if len(items) == 2 and (square or not round_):
-            return Interval(items[0], items[1], square, not round_)
-        if len(items) == 1 and (square == round_):
-            raise self.cursor.error("expected two ends in a half-open interval")
-        if len(items) > 2 and opening in "([" and square == round_:
-            raise self.cursor.error("expected brackets of one kind around more than two items")
-        return Tuple(items) if len(items) > 1 else node
-
-
-def _matrix(items: tuple[Node, ...]) -> Matrix | None:
-    """The matrix of the rows of `[[1, 2], [3, 4]]`; None where they are not rows of one length."""
-    rows = [(item.low, item.high) if isinstance(item, Interval) else getattr(item, "items", ()) for item in items]
-    return Matrix(tuple(rows)) if rows[0] and len({len(row) for row in rows}) == 1 else None
-
-
-def _signed(sign: str, node: Node) -> Node:
-    if sign == "-":
-        return Apply("neg", (node,))
-    if sign in ("±", "∓"):
-        return Apply("pm" if sign == "±" else "mp", (Number("0"), node))
-    return node
 
 
 def _is_proper(node: Node) -> bool:
-    """Whether the node is a fraction of plain integers below one."""
+    """Return True if the node is a fraction of integers below one."""
     if not (isinstance(node, Apply) and node.op == "/"):
         return False
     top, bottom = node.args

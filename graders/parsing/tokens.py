@@ -1,7 +1,7 @@
-r"""Text to tokens: LaTeX, plain and Python-style mathematics in one pass, linear in the length of the text.
+r"""Tokenizer of LaTeX, plain and Python-style mathematics: one pass, linear in the length of the text.
 
 A token is `(kind, text, at, spaced)`. Kinds: `number name word func text op open close group command begin end stop`,
-where `group` is a LaTeX brace, `open` and `close` the brackets that a reader sees, `begin` and `end` an environment.
+where `group` is a LaTeX brace, `open` and `close` are printed brackets, `begin` and `end` delimit an environment.
 """
 
 import re
@@ -22,7 +22,12 @@ from graders.parsing.words import (
 
 
 class ParseError(GraderError):
-    """Text that is not an answer in any notation known here; says where it stopped making sense."""
+    """The text is not an answer in a known notation.
+
+    Args:
+        message: what was expected and what was found.
+        at: position in the cleaned text; -1 inside a font command.
+    """
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(f"answer text, character {at}: {message}")
@@ -30,7 +35,7 @@ class ParseError(GraderError):
 
 
 class Token(NamedTuple):
-    """One lexeme; `at` is its position in the normalised text and `spaced` whether space stands before it."""
+    """A token: `at` is its position in the cleaned text, -1 inside a font command; `spaced` if a space precedes it."""
 
     kind: str
     text: str
@@ -44,17 +49,17 @@ _REPEAT = r"(?:\\dot\s*\{?\d\}?\d*\\dot\s*\{?\d\}?|\\(?:overline|bar|dot)\s*\{?\
 _NUMBER_DEEP = re.compile(rf"(?:\d+(?:(?:\{{,\}}|,\\!\s?)\d{{3}}(?!\d))*(?:\.\d*)?|\.\d+){_EXPONENT}")
 _NUMBER_TOP = re.compile(rf"\d{{1,3}}(?:{_GAP}\d{{3}}(?!\d))+(?:\.\d+)?{_EXPONENT}")
 _DECIMAL_COMMA = re.compile(r"(?:0\{,\}\d+|\d+\{,\}\d{1,2})(?![\d.]|\{,\})")
-"""Where the braces say that the comma is part of the numeral, and the digits after it are no thousands."""
+"""Numerals whose comma is in braces and is not a thousands separator."""
 _CLOSING = re.compile(r"\s*(?:\\right\s*)?(?:[)\]]|\\\})")
 _COMMA, _SPACE = re.compile(r"\{,\}|,\\!\s?"), re.compile(r"\\[,;: ]|\s|~")
-"""How digits are grouped by commas, and how by spaces; commas and spaces together may mean a decimal comma."""
+"""Thousands separators; commas and spaces in one numeral are rejected, because the comma may be a decimal comma."""
 _NUMBER_REPEATING = re.compile(rf"\d*\.\d*{_REPEAT}")
 _SKIP = re.compile(
     r"(?:\s|\\[,;:!> ]|~|\$|\\[()\[\]]|\\(?:left|right|middle)\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?|q?quad|"
     r"displaystyle|textstyle|limits|nolimits|mathop|strut|thinspace|boxed|fbox|framebox|hfill|large|Large|rm|bf|it)"
     r"(?![A-Za-z])|\\(?:hspace|vspace|phantom|label|tag)\*?\s*\{[^{}]*\}|\*\*(?=\s*\Z)|&(?=\s*[=<>]))+"
 )
-_WRAPPER = re.compile(
+_FONT_COMMAND = re.compile(
     r"\\(text(?:bf|rm|it|sf|tt|normal|up|sc)?|mbox|hbox|mathrm|mathsf|mathit|mathbf|mathtt|boldsymbol|bm|pmb|"
     r"operatorname\*?|mathbb|mathcal|mathscr|mathfrak|Bbb|bold|emph|underline|mathnormal)(?![A-Za-z])\s*(\{?)"
 )
@@ -74,7 +79,7 @@ _SYNONYMS = {
     "||": "‖",
     "~": "∼",
 }
-_TEXT_WRAPPERS = frozenset(
+_TEXT_COMMANDS = frozenset(
     {"text", "mbox", "hbox", "textbf", "textrm", "textit", "textsf", "textnormal", "emph", "textup"}
 )
 _JOINED = re.compile(r"([A-Za-z]+) (and|or)", re.IGNORECASE)
@@ -85,14 +90,14 @@ MAX_EXPONENT_DIGITS = 6
 
 
 def tokenize(text: str, max_digits: int) -> list[Token]:
-    """The tokens of normalised text, closed by one of kind `stop`.
+    """Return the tokens of a cleaned text and one of kind `stop`.
 
     Raises:
-        ParseError: a numeral is too long, there are too many tokens, or a wrapper is not closed.
+        ParseError: a numeral is too long, there are too many tokens, or a font command is not closed.
     """
     tokens: list[Token] = []
     at, end = 0, len(text)
-    depth = 1 if _TIGHT_LIST.search(text) else 0  # in `27,54,108` no comma groups thousands
+    depth = 1 if _TIGHT_LIST.search(text) else 0  # the commas of `27,54,108` are not thousands separators
     while at < end:
         skip = _SKIP.match(text, at)
         spaced = skip is not None
@@ -110,14 +115,14 @@ def tokenize(text: str, max_digits: int) -> list[Token]:
 
 
 def _next_token(text: str, at: int, spaced: bool, depth: int, max_digits: int, tokens: list[Token]) -> int:
-    """Append the token that begins at `at` and say where it ends."""
+    """Append the token that begins at `at` and return its end."""
     char = text[at]
     if char.isdigit() or (char == "." and text[at + 1 : at + 2].isdigit()) or text.startswith(".\\overline", at):
         return _number(text, at, spaced, depth, max_digits, tokens)
     if char == "\\":
-        wrapper = _WRAPPER.match(text, at)
-        if wrapper is not None:
-            return _wrapped(text, wrapper, spaced, max_digits, tokens)
+        command = _FONT_COMMAND.match(text, at)
+        if command is not None:
+            return _font_command(text, command, spaced, max_digits, tokens)
         environment = _ENVIRONMENT.match(text, at)
         if environment is not None:
             tokens.append(Token(environment.group(1), environment.group(2), at, spaced))
@@ -147,7 +152,7 @@ def _next_token(text: str, at: int, spaced: bool, depth: int, max_digits: int, t
 def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, tokens: list[Token]) -> int:
     match = _NUMBER_REPEATING.match(text, at)
     if match is not None:
-        written = _repeated(match.group())
+        written = _repeating_decimal(match.group())
         written = f"0{written}" if written.startswith(".") else written
     elif (match := _DECIMAL_COMMA.match(text, at)) is not None and not _is_bracketed(text, at, match.end()):
         written = match.group().replace("{,}", ".")
@@ -158,7 +163,7 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
         plain = _COMMA.sub(",", match.group())
         written = _SPACE.sub("", plain).lower()
         if "," in written and len(written) < len(plain):
-            raise ParseError(f"expected groups of digits parted in one way, got {match.group()!r:.60}", at)
+            raise ParseError(f"expected digits grouped in one way, got {match.group()!r:.60}", at)
         if len(plain) < len(match.group()):
             written = written.replace(",", "")
     if len(written.partition("e")[2].lstrip("+-")) > MAX_EXPONENT_DIGITS:
@@ -170,7 +175,7 @@ def _number(text: str, at: int, spaced: bool, depth: int, max_digits: int, token
 
 
 def _is_bracketed(text: str, at: int, end: int) -> bool:
-    r"""Whether `text[at:end]` is all that stands in brackets, where `(1{,}2)` is rather a pair than a number."""
+    r"""Return True if brackets hold only `text[at:end]`: `(1{,}2)` is a pair, not a number."""
     return text[max(0, at - 2) : at].rstrip()[-1:] in ("(", "[", "{") and _CLOSING.match(text, end) is not None
 
 
@@ -212,13 +217,13 @@ def _command(text: str, at: int, spaced: bool, tokens: list[Token]) -> int:
     return match.end()
 
 
-def _wrapped(text: str, wrapper: re.Match[str], spaced: bool, max_digits: int, tokens: list[Token]) -> int:
-    r"""`\text{...}` and its kin: words become one text token, anything else is read as if it stood bare."""
-    at, name = wrapper.start(), wrapper.group(1)
-    if not wrapper.group(2):
-        return wrapper.end()
-    close = matching_brace(text, wrapper.end() - 1)
-    content = text[wrapper.end() : close]
+def _font_command(text: str, command: re.Match[str], spaced: bool, max_digits: int, tokens: list[Token]) -> int:
+    r"""Append the tokens of `\text{...}` or another font command: one for words, else those of its contents."""
+    at, name = command.start(), command.group(1)
+    if not command.group(2):
+        return command.end()
+    close = matching_brace(text, command.end() - 1)
+    content = text[command.end() : close]
     bare = content.strip().strip("~").strip()
     after_value = bool(tokens) and (tokens[-1].kind in ("number", "close") or tokens[-1].text in ("}", "pi"))
     if name in ("mathbb", "Bbb"):
@@ -227,17 +232,17 @@ def _wrapped(text: str, wrapper: re.Match[str], spaced: bool, max_digits: int, t
         tokens.append(Token("op", bare.lower().strip(" ,"), at, spaced))
     elif bare in ("i", "e"):
         tokens.append(Token("name", bare, at, spaced))
-    elif bare.isalpha() and len(bare) == 1 and (name == "mathrm" or name in _TEXT_WRAPPERS):
+    elif bare.isalpha() and len(bare) == 1 and (name == "mathrm" or name in _TEXT_COMMANDS):
         tokens.append(Token("text" if after_value else "name", bare, at, spaced))
     elif after_value and is_unit(bare):
         tokens.append(Token("text", bare, at, spaced))
     elif bare.isalpha() and len(bare) > 1:
         token = _word_token(bare, at, spaced)
         tokens.append(Token("text", bare, at, spaced) if token.kind == "word" else token)
-    elif name in _TEXT_WRAPPERS and (joined := _JOINED.fullmatch(bare)) is not None:
+    elif name in _TEXT_COMMANDS and (joined := _JOINED.fullmatch(bare)) is not None:
         tokens.append(Token("text", joined[1], at, spaced))
         tokens.append(Token("op", joined[2].lower(), at, True))
-    elif name in _TEXT_WRAPPERS and re.search(r"[A-Za-z]{2}", bare) and not re.search(r"\\(?!\W)|\$", bare):
+    elif name in _TEXT_COMMANDS and re.search(r"[A-Za-z]{2}", bare) and not re.search(r"\\(?!\W)|\$", bare):
         tokens.append(Token("text", bare, at, spaced))
     else:
         inner = tokenize(content, max_digits)[:-1]
@@ -246,10 +251,10 @@ def _wrapped(text: str, wrapper: re.Match[str], spaced: bool, max_digits: int, t
 
 
 def matching_brace(text: str, at: int) -> int:
-    """The position of the `}` that closes the `{` at `at`.
+    """Return the position of the `}` that closes the `{` at `at`.
 
     Raises:
-        ParseError: there is none.
+        ParseError: the brace is not closed.
     """
     depth = 0
     for match in _BRACE.finditer(text, at):
@@ -259,8 +264,8 @@ def matching_brace(text: str, at: int) -> int:
     raise ParseError("expected a closing brace", at)
 
 
-def _repeated(text: str) -> str:
-    r"""A repeating decimal with its block in parentheses: `0.\overline{36}`, `0.\dot{3}\dot{6}`."""
+def _repeating_decimal(text: str) -> str:
+    r"""Return `0.\overline{36}` or `0.\dot{3}\dot{6}` with its repeating block in parentheses: `0.(36)`."""
     block = re.search(r"\\dot\s*\{?(\d)\}?(\d*)\\dot\s*\{?(\d)\}?", text)
     if block is not None:
         return f"{text[: block.start()]}({block[1]}{block[2]}{block[3]})"

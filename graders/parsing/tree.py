@@ -1,12 +1,12 @@
-"""The typed tree that an answer is read into, and its bounds.
+"""Answer tree: the typed nodes that the parser returns, and their bounds.
 
     Number · Name · Apply              numbers, symbols, and every operation on them
-    Relation · Interval · Builder      statements and the sets that they describe
+    Relation · Interval · Builder      statements, and the sets that they describe
     Set · List · Tuple · Matrix        collections: unordered, unordered and bare, ordered, rows
-    Ratio · Clock · Quantity           numbers that carry a meaning: 3:4, 5:30 pm, 12 cm
+    Ratio · Clock · Quantity           ratios, times of day, values with a unit: 3:4, 5:30 pm, 12 cm
     Cases · Choice · Text              piecewise values, option letters, words
 
-A tree says what was written, not what it is worth: nothing here computes.
+A tree represents what was written; nothing is evaluated here.
 """
 
 import re
@@ -50,7 +50,7 @@ class Relation(msgspec.Struct, frozen=True, tag="relation", forbid_unknown_field
 
 
 class Interval(msgspec.Struct, frozen=True, tag="interval", forbid_unknown_fields=True):
-    """The numbers from `low` to `high`; at least one end is written closed, or the context says interval."""
+    """The numbers from `low` to `high`; at least one end is written closed, or the context requires an interval."""
 
     low: "Node"
     high: "Node"
@@ -72,7 +72,7 @@ class Set(msgspec.Struct, frozen=True, tag="set", forbid_unknown_fields=True):
 
 
 class List(msgspec.Struct, frozen=True, tag="list", forbid_unknown_fields=True):
-    """Items with nothing around them, joined by commas, "and" or "or": order does not matter, repetition does."""
+    """Items without brackets, joined by commas, "and" or "or": order does not matter, repetition does."""
 
     items: "tuple[Node, ...]"
 
@@ -102,14 +102,14 @@ class Cases(msgspec.Struct, frozen=True, tag="cases", forbid_unknown_fields=True
 
 
 class Clock(msgspec.Struct, frozen=True, tag="clock", forbid_unknown_fields=True):
-    """A time of day, as seconds since midnight; `half` is `am`, `pm` or empty where it was not said."""
+    """A time of day, as seconds since midnight; `half` is `am`, `pm` or empty if not stated."""
 
     seconds: int
     half: str
 
 
 class Choice(msgspec.Struct, frozen=True, tag="choice", forbid_unknown_fields=True):
-    """An option letter and what is written after it, if anything."""
+    """An option letter and the text of the option, if any."""
 
     letter: str
     content: "Node | None" = None
@@ -149,7 +149,7 @@ Node = (
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes directly below `node`, left to right."""
+    """Return the nodes directly below `node`, left to right."""
     match node:
         case Apply(args=items) | Set(items=items) | List(items=items) | Tuple(items=items) | Ratio(items=items):
             return items
@@ -171,7 +171,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[tuple[Node, int]]:
-    """Every node of the tree with its depth, the root first at depth 1."""
+    """Yield every node of the tree with its depth, first the root at depth 1."""
     stack: list[tuple[Node, int]] = [(node, 1)]
     while stack:
         current, depth = stack.pop()
@@ -180,15 +180,15 @@ def walk(node: Node) -> Iterator[tuple[Node, int]]:
 
 
 def names(node: Node) -> frozenset[str]:
-    """The text of every `Name` in the tree."""
+    """Return the text of every `Name` in the tree."""
     return frozenset(current.text for current, _ in walk(node) if isinstance(current, Name))
 
 
 def check_tree(node: Node) -> None:
-    """Refuse a tree that is larger, deeper or longer in digits than any answer may be.
+    """Check a tree against the bounds on nodes, depth and digits.
 
     Raises:
-        BadInput: naming the limit that is exceeded.
+        BadInput: the tree exceeds a bound or is malformed.
     """
     for count, (current, depth) in enumerate(walk(node), start=1):
         if count > MAX_TREE_NODES:

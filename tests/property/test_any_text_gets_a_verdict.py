@@ -1,4 +1,4 @@
-r"""Raw text, LaTeX of a grammar, and golds with injuries: every grader gives a verdict that is no error, and soon."""
+r"""Random text, generated LaTeX and mutated references: every grader returns a verdict in time, and never an error."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graders import BadReference, Status
-from graders.builtin.reading import Reading
+from graders.builtin.answer_reader import Reading
 from graders.grader import resolve
 from graders.parsing.parse import ParseError, parse
 from graders.parsing.tree import check_tree
@@ -37,9 +37,9 @@ REFERENCES = {
 }
 QUESTIONS = [None, "Which? (A) 1 (B) 2 (C) \\frac{1}{2}", "Solve for x: x^2 - 5x + 6 = 0", "What is 2 + 2?"]
 CASES = Path(__file__).parents[2] / "data" / "grading" / "cases.jsonl"
-GOLDS = sorted({json.loads(line)["gold"] for line in CASES.read_text("utf-8").splitlines()})
+REFERENCE_ANSWERS = sorted({json.loads(line)["gold"] for line in CASES.read_text("utf-8").splitlines()})
 LIMIT_S = 2.0
-"""Of processor time: the pool's own limit for one answer."""
+"""Processor time; the default time limit of a pool for one answer."""
 
 WRAPPERS = ["%s", "\\boxed{%s}", "\\boxed{%s", "The answer is %s.", "#### %s", "$%s$", "<think>%s</think>\\boxed{%s}"]
 
@@ -47,48 +47,16 @@ leaves = st.sampled_from(
     "0 7 .5 1e9 1{,}000 3.(6) .\\overline{36} x y n_1 x' \\pi e i \\infty \\theta B (B) \\% cm 2A_{16} \\emptyset "
     "\\mathbb{R} \\ldots 9^{9^{9^9}} 10^{999} 170! -1 \\text{no} 12:30 \\frac12 2^-3 \u0661 \u00bd \u2212".split()
 )
-JOINTS = [
-    "+",
-    "-",
-    "*",
-    "/",
-    "^",
-    "_",
-    ",",
-    ";",
-    ":",
-    "=",
-    "<",
-    "\\le",
-    "\\ne",
-    "\\in",
-    "\\cup",
-    "\\pm",
-    "\\cdot",
-    " ",
-    "&",
-]
+JOINTS = [*"+ - * / ^ _ , ; : = < \\le \\ne \\in \\cup \\pm \\cdot &".split(), " "]
 FRAMES = [
-    *(
-        "(%s)",
-        "[%s]",
-        "{%s}",
-        "\\{%s\\}",
-        "|%s|",
-        "\\left(%s\\right)",
-        "\\left[%s\\right)",
-        "%s!",
-        "-%s",
-        "%s^2",
-        "_{%s}",
-    ),
+    *"(%s) [%s] {%s} \\{%s\\} |%s| \\left(%s\\right) \\left[%s\\right) %s! -%s %s^2 _{%s}".split(),
     *("\\sqrt{%s}", "\\sqrt[3]{%s}", "\\sin %s", "\\log_{2}%s", "\\text{%s}", "\\lfloor %s\\rfloor", "\\overline{%s}"),
     *("\\sum_{k=1}^{9}%s", "\\int_0^1 %s dx", "\\lim_{x\\to 0}%s", "\\begin{pmatrix}%s\\end{pmatrix}", "%s^{\\circ}"),
     *("\\begin{cases}%s\\end{cases}", "\\binom{%s}{2}", "%s \\pmod{7}", "%s \\text{ cm}", "\\$%s", "%s or 7", "not %s"),
 ]
 
 
-def _grown(smaller: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def _compound(smaller: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.one_of(
         st.tuples(smaller, st.sampled_from(JOINTS), smaller).map("".join),
         st.tuples(st.sampled_from(FRAMES), smaller).map(lambda pair: pair[0].replace("%s", pair[1])),
@@ -96,28 +64,30 @@ def _grown(smaller: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
-latex = st.recursive(leaves, _grown, max_leaves=12)
+latex = st.recursive(leaves, _compound, max_leaves=12)
 
 
 @st.composite
-def injured(draw: st.DrawFn) -> str:
-    """A gold of the corpus from which something is cut, into which something is put, or that says a part twice."""
-    text = draw(st.sampled_from(GOLDS))
+def mutated(draw: st.DrawFn) -> str:
+    """Return a reference of the corpus with one to three parts deleted, inserted or repeated."""
+    text = draw(st.sampled_from(REFERENCE_ANSWERS))
     for _ in range(draw(st.integers(1, 3))):
         here, there = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
         middle = draw(
-            st.sampled_from(["", text[here:there] * 2, draw(leaves), draw(st.sampled_from(GOLDS)), "}", "\\"])
+            st.sampled_from(
+                ["", text[here:there] * 2, draw(leaves), draw(st.sampled_from(REFERENCE_ANSWERS)), "}", "\\"]
+            )
         )
         text = (text[:here] + middle + text[there:])[:500]
     return text
 
 
-texts = st.one_of(st.text(max_size=200), latex, injured(), latex.flatmap(lambda text: st.just(text * 30)))
+texts = st.one_of(st.text(max_size=200), latex, mutated(), latex.flatmap(lambda text: st.just(text * 30)))
 completions = st.tuples(st.sampled_from(WRAPPERS), texts).map(lambda pair: pair[0].replace("%s", pair[1]))
 
 
 def graded(name: str, completion: str, reference: str, question: str | None) -> Status:
-    """Read and judge as two processes would, within the limit."""
+    """Read and judge as in two processes, within the limit."""
     begin = time.process_time()
     reading = GRADERS[name].read(completion, question=question)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(reading), type=Reading)
@@ -140,7 +110,7 @@ def test_any_completion_gets_a_verdict(name: str, data: st.DataObject, completio
 @pytest.mark.parametrize("name", GRADERS)
 @settings(max_examples=60)
 @given(texts, st.sampled_from(["#### 1", "\\boxed{x}", "The answer is (B)."]))
-def test_any_reference_is_used_or_refused_by_name(name: str, reference: str, completion: str) -> None:
+def test_any_reference_gets_a_verdict_or_raises_bad_reference(name: str, reference: str, completion: str) -> None:
     try:
         status = graded(name, completion, reference, None)
     except BadReference:
@@ -150,7 +120,7 @@ def test_any_reference_is_used_or_refused_by_name(name: str, reference: str, com
 
 @settings(max_examples=200)
 @given(texts)
-def test_every_tree_that_the_parser_makes_is_within_bounds(text: str) -> None:
+def test_every_parsed_tree_is_within_bounds(text: str) -> None:
     try:
         node = parse(text)
     except ParseError:
@@ -158,5 +128,5 @@ def test_every_tree_that_the_parser_makes_is_within_bounds(text: str) -> None:
     check_tree(node)
 
 
-def test_a_repeating_decimal_without_a_leading_zero_is_read() -> None:
+def test_repeating_decimal_without_a_leading_zero_is_parsed() -> None:
     assert graded("math", "\\boxed{.\\overline{36}}", "4/11", None) is Status.CORRECT

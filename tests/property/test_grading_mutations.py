@@ -1,4 +1,4 @@
-"""From a value to rewritings that must pass and near-misses that must fail, with sympy as a slow, independent judge."""
+"""Rewritings of a value that must be correct and near-misses that must not; sympy is the independent oracle."""
 
 from fractions import Fraction
 from typing import Any
@@ -22,13 +22,13 @@ whole = st.integers(-999, 999)
 fractions = st.builds(Fraction, st.integers(-60, 60), st.integers(1, 60))
 
 
-def right(answer: str, reference: str) -> bool:
+def is_correct(answer: str, reference: str) -> bool:
     return GRADER.grade(f"\\boxed{{{answer}}}", reference).correct
 
 
 @st.composite
 def spellings(draw: st.DrawFn, value: Fraction) -> str:
-    """One of the ways to write a rational number."""
+    """Return one spelling of a rational number."""
     top, bottom = value.numerator, value.denominator
     scale = draw(st.integers(2, 9))
     shift = draw(st.integers(-50, 50))
@@ -60,28 +60,28 @@ def spellings(draw: st.DrawFn, value: Fraction) -> str:
 
 
 @given(st.data(), fractions, st.sampled_from(WRAPPERS))
-def test_a_rational_number_is_known_in_every_spelling(data: st.DataObject, value: Fraction, wrapper: str) -> None:
+def test_rational_number_is_correct_in_every_spelling(data: st.DataObject, value: Fraction, wrapper: str) -> None:
     reference = data.draw(st.sampled_from([f"{value}", f"\\frac{{{value.numerator}}}{{{value.denominator}}}"]))
     answer = data.draw(spellings(value))
     assert GRADER.grade(wrapper % answer, reference).correct
 
 
 @given(st.data(), fractions, fractions)
-def test_another_rational_number_is_refused_in_every_spelling(
+def test_other_rational_number_is_incorrect_in_every_spelling(
     data: st.DataObject, value: Fraction, other: Fraction
 ) -> None:
     assume(value != other)
     answer = data.draw(spellings(other))
     assume(not answer.endswith("%") or (value not in (other, 100 * other)))
-    assert not right(answer, str(value))
+    assert not is_correct(answer, str(value))
 
 
 @given(whole, st.sampled_from([1, -1, 10, 100]))
-def test_a_number_one_off_or_a_power_of_ten_off_is_refused(value: int, step: int) -> None:
+def test_number_off_by_one_or_by_a_power_of_ten_is_incorrect(value: int, step: int) -> None:
     near = value + step if abs(step) == 1 else value * step
     assume(near != value)
     for answer in (str(near), f"{near}.0", f"\\frac{{{2 * near}}}{{2}}", f"{near} \\text{{ cm}}", f"{value} or {near}"):
-        assert not right(answer, str(value))
+        assert not is_correct(answer, str(value))
 
 
 TERMS = ["x", "y", "x^2", "x y", "\\sqrt{2}", "\\pi", "e^{x}", "\\sin x", "\\frac{1}{x+3}", "2^{n}", "3", "\\ln 5", "i"]
@@ -93,21 +93,19 @@ def written(terms: list[tuple[int, str]]) -> str:
 
 
 @given(st.data(), sums)
-def test_terms_in_another_order_and_grouping_are_the_same_expression(
-    data: st.DataObject, terms: list[tuple[int, str]]
-) -> None:
+def test_order_and_grouping_of_terms_do_not_matter(data: st.DataObject, terms: list[tuple[int, str]]) -> None:
     shuffled = data.draw(st.permutations(terms))
     scale = data.draw(st.integers(2, 5))
-    assert right(written(shuffled), written(terms))
-    assert right(f"\\frac{{{scale}\\left({written(shuffled)}\\right)}}{{{scale}}}", written(terms))
-    assert right(f"-\\left({written([(-factor, term) for factor, term in terms])}\\right)", written(terms))
+    assert is_correct(written(shuffled), written(terms))
+    assert is_correct(f"\\frac{{{scale}\\left({written(shuffled)}\\right)}}{{{scale}}}", written(terms))
+    assert is_correct(f"-\\left({written([(-factor, term) for factor, term in terms])}\\right)", written(terms))
 
 
 @given(st.data(), sums)
-def test_a_changed_coefficient_is_another_expression(data: st.DataObject, terms: list[tuple[int, str]]) -> None:
+def test_changed_coefficient_is_incorrect(data: st.DataObject, terms: list[tuple[int, str]]) -> None:
     at = data.draw(st.integers(0, len(terms) - 1))
     changed = [(factor + (place == at), term) for place, (factor, term) in enumerate(terms)]
-    assert not right(written(changed), written(terms))
+    assert not is_correct(written(changed), written(terms))
 
 
 Pair = tuple[list[tuple[int, str]], list[tuple[int, str]]]
@@ -134,28 +132,28 @@ def test_sympy_agrees_on_products_of_sums(left: Pair, other: Pair) -> None:
 
 
 @given(st.lists(whole, min_size=2, max_size=6, unique=True), st.data())
-def test_lists_have_no_order_and_tuples_have_one(values: list[int], data: st.DataObject) -> None:
+def test_order_matters_in_tuples_and_not_in_lists(values: list[int], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(values))
     plain, other = ", ".join(map(str, values)), ", ".join(map(str, shuffled))
-    assert right(other, plain)
-    assert right(f"\\{{{other}\\}}", f"\\{{{plain}\\}}")
-    assert right(f"({other})", f"({plain})") is (shuffled == values)
-    assert not right(", ".join(map(str, values[:-1])), plain)
-    assert not right(f"{plain}, 1000", plain)
+    assert is_correct(other, plain)
+    assert is_correct(f"\\{{{other}\\}}", f"\\{{{plain}\\}}")
+    assert is_correct(f"({other})", f"({plain})") is (shuffled == values)
+    assert not is_correct(", ".join(map(str, values[:-1])), plain)
+    assert not is_correct(f"{plain}, 1000", plain)
 
 
 @given(st.integers(-50, 50), st.integers(1, 50), st.booleans(), st.booleans(), st.booleans())
-def test_an_interval_is_its_inequality(low: int, width: int, left: bool, right_end: bool, flip: bool) -> None:
+def test_interval_equals_its_inequality(low: int, width: int, left: bool, right_end: bool, flip: bool) -> None:
     high = low + width
     interval = f"{'[' if left else '('}{low}, {high}{']' if right_end else ')'}"
     signs = {True: "\\le", False: "<"}
     inequality = f"{low} {signs[left]} x {signs[right_end]} {high}"
-    assert right(inequality, interval)
-    assert right(f"x \\in {interval}", interval)
+    assert is_correct(inequality, interval)
+    assert is_correct(f"x \\in {interval}", interval)
     wrong_left, wrong_right = (not left, right_end) if flip else (left, not right_end)
     other = f"{'[' if wrong_left else '('}{low}, {high}{']' if wrong_right else ')'}"
-    assert not right(other, interval)
-    assert not right(f"{low} < x < {high + 1}", interval)
+    assert not is_correct(other, interval)
+    assert not is_correct(f"{low} < x < {high + 1}", interval)
 
 
 ALPHABET = "0123456789xyn+-*/^_(){}[]|,.!<>=\\ $%&:;'fracsqrtboxedtext"
@@ -163,7 +161,7 @@ ALPHABET = "0123456789xyn+-*/^_(){}[]|,.!<>=\\ $%&:;'fracsqrtboxedtext"
 
 @settings(max_examples=200)
 @given(st.text(alphabet=ALPHABET, max_size=60))
-def test_no_text_makes_the_grader_fail(text: str) -> None:
+def test_no_text_causes_an_error(text: str) -> None:
     verdict = GRADER.grade(f"\\boxed{{{text}}}", "\\sqrt{2} + x")
     assert verdict.status != "error"
     found = extract(text)
@@ -172,7 +170,7 @@ def test_no_text_makes_the_grader_fail(text: str) -> None:
 
 @settings(max_examples=200)
 @given(st.text(alphabet=ALPHABET, min_size=1, max_size=40))
-def test_what_parses_survives_the_wire_and_equals_itself(text: str) -> None:
+def test_parsed_answer_survives_serialisation_and_equals_itself(text: str) -> None:
     try:
         node = parse(text)
     except ParseError:
@@ -204,4 +202,4 @@ def test_what_parses_survives_the_wire_and_equals_itself(text: str) -> None:
 )
 def test_no_hack_passes(reference: str, hack: str) -> None:
     answer = hack % reference if "%s" in hack else hack
-    assert not right(answer, reference)
+    assert not is_correct(answer, reference)

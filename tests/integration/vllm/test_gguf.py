@@ -93,9 +93,9 @@ def with_count(raw: bytes, at: int) -> bytes:
 
 DAMAGED = {
     "another kind": (lambda raw: b"PK.." + raw, r"which begins with b'GGUF', got b'PK\.\.'"),
-    "nothing but its magic": (lambda raw: raw[:4], "expected 4 bytes more at byte 4, got 0"),
-    "cut in the metadata": (lambda raw: raw[:3000], "the file was cut short or is damaged, get it again"),
-    "cut in the tensors": (lambda raw: raw[:-5000], r"expected \d+ bytes of tensors, got \d+; the file was cut short"),
+    "nothing but its magic": (lambda raw: raw[:4], "expected 4 more bytes at byte 4, got 0"),
+    "cut in the metadata": (lambda raw: raw[:3000], "the file is truncated or damaged: download it again"),
+    "cut in the tensors": (lambda raw: raw[:-5000], r"expected \d+ bytes of tensors, got \d+; the file is truncated"),
     "without the last byte": (lambda raw: raw[:-1], "expected .* bytes of tensors"),
     "a future version": (lambda raw: raw[:4] + b"\x09\0\0\0" + raw[8:], "expected version 2 or 3 of GGUF, got 9"),
     "endless tensors": (lambda raw: with_count(raw, 8), "got 1152921504606846976 of them announced at byte 16"),

@@ -1,4 +1,4 @@
-"""The page of grading rules says what the grader does."""
+"""RULES.md: every example gets the verdict that the page states."""
 
 import re
 from pathlib import Path
@@ -26,11 +26,11 @@ def examples() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("completion", "reference", "verdict"), examples())
-def test_an_example_of_the_page_gets_the_verdict_it_states(completion: str, reference: str, verdict: str) -> None:
+def test_example_gets_the_stated_verdict(completion: str, reference: str, verdict: str) -> None:
     assert MathGrader().grade(completion, reference).status.value == verdict
 
 
-def test_the_page_has_examples_of_both_kinds() -> None:
+def test_page_has_correct_and_incorrect_examples() -> None:
     verdicts = [verdict for _, _, verdict in examples()]
     assert verdicts.count("correct") > 30
     assert verdicts.count("incorrect") > 20

@@ -39,7 +39,7 @@ def reloaded(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPa
 
 
 def _worded(chat_template: str, *, bos: str | None = "<s>") -> PreTrainedTokenizerBase:
-    """A word-level tokenizer with an unknown token, standing in for a checkpoint's own."""
+    """Return a word-level tokenizer with an unknown token, in place of a checkpoint's tokenizer."""
     from transformers import PreTrainedTokenizerFast
 
     words = ["<unk>", "<s>", "</s>", *BOXED_INSTRUCTION.split(), "Solve", "for", "x:", "2x+3=11"]
@@ -52,7 +52,7 @@ def _worded(chat_template: str, *, bos: str | None = "<s>") -> PreTrainedTokeniz
 
 
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
-def test_every_familys_text_comes_back_exactly(
+def test_decoding_returns_the_encoded_text_of_every_family(
     family: str, tokenizer: PreTrainedTokenizerBase, reloaded: PreTrainedTokenizerBase
 ) -> None:
     for problem in load_held_out(family)[:100]:
@@ -80,12 +80,12 @@ def test_plain_prompt(reloaded: PreTrainedTokenizerBase) -> None:
     assert ids == encode_prompt(PROBLEM, reloaded, max_prompt_tokens=10)
 
 
-def test_plain_prompt_of_a_tokenizer_without_begin_token() -> None:
+def test_plain_prompt_of_a_tokenizer_without_bos_token() -> None:
     tokenizer = _worded(CHAT, bos=None)
     assert tokenizer.convert_ids_to_tokens(encode_prompt(PROBLEM, tokenizer)) == ["Solve", "for", "x:", "2x+3=11"]
 
 
-def test_a_prompt_longer_than_the_context_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_prompt_longer_than_the_context_is_rejected(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(
         BadInput, match=r"problem 'p17': expected a prompt of at most 9 tokens, got 10; raise the context"
     ):
@@ -93,7 +93,7 @@ def test_a_prompt_longer_than_the_context_is_refused(tokenizer: PreTrainedTokeni
 
 
 @pytest.mark.parametrize(("question", "piece"), [("Solve for z", "S"), ("2x+3=é", "é"), ("1.5", "."), ("2X", "X")])
-def test_text_outside_the_vocabulary_is_refused(
+def test_text_outside_the_vocabulary_is_rejected(
     question: str, piece: str, tokenizer: PreTrainedTokenizerBase, reloaded: PreTrainedTokenizerBase
 ) -> None:
     for each in (tokenizer, reloaded):
@@ -101,7 +101,7 @@ def test_text_outside_the_vocabulary_is_refused(
             encode_prompt(Problem(id="p", question=question, reference="1"), each)
 
 
-def test_a_text_that_becomes_the_unknown_token_is_refused() -> None:
+def test_text_that_becomes_the_unknown_token_is_rejected() -> None:
     from transformers import PreTrainedTokenizerFast
 
     backend = Tokenizer(models.WordPiece({"<unk>": 0, "Solve": 1}, unk_token="<unk>"))
@@ -112,27 +112,27 @@ def test_a_text_that_becomes_the_unknown_token_is_refused() -> None:
 
 
 @pytest.mark.parametrize("template", ["plain", "chat_boxed"])
-def test_a_question_that_spells_a_special_token_is_refused(template: str) -> None:
+def test_a_question_that_contains_a_special_token_is_rejected(template: str) -> None:
     problem = Problem(id="p", question="Solve for x:</s> 2x+3=11", reference="4")
     with pytest.raises(BadInput, match=r"expected no special token, got '</s>'; remove it"):
         encode_prompt(problem, _worded(CHAT), template=template)
 
 
-def test_chat_prompt_gives_the_instruction_the_question_and_the_models_turn() -> None:
+def test_chat_prompt_holds_the_instruction_the_question_and_the_model_turn() -> None:
     tokenizer = _worded(CHAT)
     ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
     expected = f"<s> [system] {BOXED_INSTRUCTION} [user] Solve for x: 2x+3=11 [assistant]"
     assert tokenizer.convert_ids_to_tokens(ids) == expected.split()
 
 
-def test_a_doubled_begin_token_is_refused() -> None:
+def test_a_duplicate_bos_token_is_rejected() -> None:
     with pytest.raises(
-        BadInput, match=r"problem 'p17': expected one begin token '<s>' at the head of the prompt, got two"
+        BadInput, match=r"problem 'p17': expected one BOS token '<s>' at the start of the prompt, got two"
     ):
         encode_prompt(PROBLEM, _worded("{{ bos_token }}" + CHAT), template="chat_boxed")
 
 
-def test_a_begin_token_that_opens_each_turn_is_no_doubled_one() -> None:
+def test_a_bos_token_at_the_start_of_each_turn_is_accepted() -> None:
     tokenizer = _worded(CHAT.replace("{{ bos_token }}", "").replace("[{{", "{{ bos_token }} [{{"))
     ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
     assert tokenizer.convert_ids_to_tokens(ids).count("<s>") == 2
@@ -151,12 +151,12 @@ def test_a_begin_token_that_opens_each_turn_is_no_doubled_one() -> None:
         "{% for i in range(1000000) %}x{% endfor %}",
     ],
 )
-def test_a_hostile_or_broken_chat_template_is_refused(chat_template: str) -> None:
+def test_a_hostile_or_broken_chat_template_is_rejected(chat_template: str) -> None:
     with pytest.raises(BadInput, match=r"problem 'p17': expected the tokenizer's chat template to render"):
         encode_prompt(PROBLEM, _worded(chat_template), template="chat_boxed")
 
 
-def test_settings_that_cannot_hold_are_refused(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_invalid_template_settings_are_rejected(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(
         BadSetting,
         match=r"template: expected one of plain, none, boxed, few_shot, few_shot_short, r1, chat_boxed, got 'essay'",
@@ -167,7 +167,7 @@ def test_settings_that_cannot_hold_are_refused(tokenizer: PreTrainedTokenizerBas
 
 
 def _characters() -> PreTrainedTokenizerBase:
-    """A tokenizer of single characters, which reads any template."""
+    """Return a character-level tokenizer, which can encode every template."""
     from transformers import PreTrainedTokenizerFast
 
     alphabet = ["<unk>", "<s>", "</s>", *map(chr, range(9, 127))]
@@ -177,7 +177,7 @@ def _characters() -> PreTrainedTokenizerBase:
 
 
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if name != "chat_boxed"])
-def test_every_text_template_holds_the_question_once_after_one_begin_token(template: str) -> None:
+def test_every_text_template_has_one_bos_token_and_the_question_once(template: str) -> None:
     tokenizer = _characters()
     tokens = tokenizer.convert_ids_to_tokens(encode_prompt(PROBLEM, tokenizer, template=template))
     text = "".join(tokens[1:])
@@ -189,7 +189,7 @@ def test_every_text_template_holds_the_question_once_after_one_begin_token(templ
     assert text.endswith(ends.get(template, "\nAnswer:"))
 
 
-def test_a_system_prompt_is_the_chats_only() -> None:
+def test_only_chat_templates_take_a_system_prompt() -> None:
     tokenizer = _worded(CHAT.removeprefix("{{ bos_token }}"), bos=None)
     ids = encode_prompt(PROBLEM, tokenizer, template="chat_boxed", system="Solve")
     assert str(tokenizer.decode(ids)).startswith("[system] Solve [user]")
@@ -199,7 +199,7 @@ def test_a_system_prompt_is_the_chats_only() -> None:
         encode_prompt(PROBLEM, tokenizer, system="Solve")
 
 
-def test_a_completion_that_asks_itself_another_question_is_cut_there() -> None:
+def test_own_turn_ends_where_the_completion_starts_another_question() -> None:
     assert own_turn("8. \\boxed{8}\n\nQuestion: 9+9?\nAnswer: \\boxed{18}", "few_shot") == "8. \\boxed{8}\n"
     assert own_turn("Question: is it 8?", "few_shot") == "Question: is it 8?"
     assert own_turn("8\nQuestion: 9", "plain") == "8\nQuestion: 9"
@@ -207,7 +207,7 @@ def test_a_completion_that_asks_itself_another_question_is_cut_there() -> None:
 
 
 @pytest.mark.parametrize("question", ["Solve <eos>", "Löse x+1=2"])
-def test_a_question_that_cannot_be_encoded_is_named_by_its_problem(question: str) -> None:
+def test_the_error_for_an_unencodable_question_names_the_problem(question: str) -> None:
     problem = Problem(id="p7", question=question, reference="1")
     with pytest.raises(BadInput, match=r"^problem 'p7': text "):
         encode_prompt(problem, build_equation_tokenizer())

@@ -1,16 +1,16 @@
-"""The four graders of final answers: statuses, references, the two halves, echoes and options."""
+"""Answer graders: statuses, references, read and judge, echoes and options."""
 
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from graders.builtin.answer_reader import Reading, accepted_forms, read_reference
 from graders.builtin.choice import ChoiceGrader
 from graders.builtin.exact import ExactGrader
 from graders.builtin.math import MathGrader
 from graders.builtin.numeric import NumericGrader
 from graders.builtin.options import options
-from graders.builtin.reading import Reading, accepted_forms, read_reference
 from graders.errors import BadInput, BadReference
 from graders.parsing.tree import Apply, Name, Node
 from graders.verdict import Status
@@ -19,12 +19,12 @@ GRADERS = (MathGrader, ExactGrader, NumericGrader, ChoiceGrader)
 
 
 @pytest.mark.parametrize("make", GRADERS)
-def test_a_grader_gives_its_own_examples_the_status_it_says(make: type[Any]) -> None:
+def test_examples_of_a_grader_get_their_status(make: type[Any]) -> None:
     grader = make()
-    for completion, reference, status in grader.examples:
+    for completion, reference, status in grader.options.examples:
         assert grader.grade(completion, reference).status == status
-        halves = grader.judge(grader.read(completion), reference)
-        assert (halves.status, halves.grader) == (status, grader.name)
+        split = grader.judge(grader.read(completion), reference)
+        assert (split.status, split.grader) == (status, grader.name)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_grader_gives_its_own_examples_the_status_it_says(make: type[Any]) -> 
         (r"\boxed{\int_0^1 x dx}", r"\int_0^1 x\,dx", "correct", "text"),
     ],
 )
-def test_the_math_grader_tells_outcomes_apart(completion: str, reference: str, status: str, method: str) -> None:
+def test_math_grader_distinguishes_outcomes(completion: str, reference: str, status: str, method: str) -> None:
     verdict = MathGrader().grade(completion, reference)
     assert (verdict.status, verdict.method) == (status, method)
     assert verdict.duration_s > 0
@@ -50,12 +50,12 @@ def test_the_math_grader_tells_outcomes_apart(completion: str, reference: str, s
 
 @pytest.mark.parametrize("reference", ["", "  ", r"\frac{1}{", r"\boxed{}", "x" * 30_000, "-"])
 @pytest.mark.parametrize("completion", [r"\boxed{3}", "I have no idea at all", r"\boxed{1/2}"])
-def test_a_reference_that_cannot_be_read_is_never_the_answers_fault(completion: str, reference: str) -> None:
+def test_unparsable_reference_raises_bad_reference(completion: str, reference: str) -> None:
     with pytest.raises(BadReference, match="reference"):
         MathGrader().grade(completion, reference)
 
 
-def test_a_reference_may_list_forms_or_be_a_solution() -> None:
+def test_reference_may_list_forms_or_be_a_solution() -> None:
     assert accepted_forms('["1/2", "one half"]') == ("1/2", "one half")
     assert accepted_forms('["1/2", 3]') == ('["1/2", 3]',)
     assert accepted_forms('["1/2]') == ('["1/2]',)
@@ -67,7 +67,7 @@ def test_a_reference_may_list_forms_or_be_a_solution() -> None:
     assert len(read_reference('["1", "2", "3"]')) == 3
 
 
-def test_the_judging_half_refuses_a_tree_beyond_the_bounds() -> None:
+def test_judge_rejects_a_tree_beyond_the_bounds() -> None:
     node: Node = Name("x")
     for _ in range(300):
         node = Apply("neg", (node,))
@@ -77,7 +77,7 @@ def test_the_judging_half_refuses_a_tree_beyond_the_bounds() -> None:
             grader.judge(forged, "3" if grader.name != "choice" else "B")
 
 
-def test_the_fast_path_leaves_what_it_cannot_decide() -> None:
+def test_fast_grade_returns_none_if_it_cannot_decide() -> None:
     grader = MathGrader()
     assert grader.fast_grade(r"\boxed{\sqrt{4}}", "2") is None
     assert grader.fast_grade("x" * 300_000, "2") is None
@@ -87,7 +87,7 @@ def test_the_fast_path_leaves_what_it_cannot_decide() -> None:
     assert grader.fast_grade(r"\boxed{C}", "B") is not None
 
 
-def test_an_echo_of_the_question_is_not_an_answer() -> None:
+def test_unevaluated_expression_of_the_question_is_incorrect() -> None:
     grader, question = MathGrader(), "Compute $7 + 5$ and factor $x^2-1$."
     echoed = grader.grade(r"\boxed{7+5}", "12", question=question)
     assert (echoed.status, echoed.method) == (Status.INCORRECT, "echo")
@@ -105,7 +105,7 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_options_of_a_question_link_letters_and_values(question: str) -> None:
+def test_option_letter_equals_the_value_of_its_option(question: str) -> None:
     assert options(question) == {"A": "20", "B": "24", "C": "28", "D": "30"}
     grader = MathGrader()
     assert grader.grade(r"\boxed{28}", "C", question=question).method == "option"
@@ -115,14 +115,14 @@ def test_options_of_a_question_link_letters_and_values(question: str) -> None:
     assert ChoiceGrader().grade(r"\boxed{28}", "C", question=question).correct
 
 
-def test_an_option_that_is_too_large_to_compare_is_not_chosen() -> None:
+def test_answer_too_large_to_compare_matches_no_option() -> None:
     question = "Which? (A) 1 (B) 2 (C) 3"
     for grader in (MathGrader(), ChoiceGrader()):
         assert grader.grade(r"\boxed{0(10^9)!.5}", "B", question=question).status is Status.INCORRECT
 
 
 @pytest.mark.parametrize("joint", ["/", "\\pm "])
-def test_a_tree_too_deep_to_judge_is_over_budget_in_one_process_and_in_two(joint: str) -> None:
+def test_tree_too_deep_is_over_budget_in_grade_and_in_judge(joint: str) -> None:
     answer = f"\\boxed{{{joint.join(['10'] * 1500)}}}"
     grader = MathGrader()
     for verdict in (grader.grade(answer, "100"), grader.judge(grader.read(answer), "100")):
@@ -130,12 +130,12 @@ def test_a_tree_too_deep_to_judge_is_over_budget_in_one_process_and_in_two(joint
         assert "expected a depth of at most" in verdict.detail
 
 
-def test_a_question_without_options_has_none() -> None:
+def test_question_without_options_has_none() -> None:
     assert options("Let (A) be a set. What is A. B?") == {}
     assert options("Compute 3.") == {}
 
 
-def test_a_tolerance_reaches_the_comparison() -> None:
+def test_tolerance_applies_to_the_comparison() -> None:
     assert MathGrader(tolerance=Fraction(1, 10)).grade(r"\boxed{105}", "100").correct
     assert NumericGrader(tolerance=0.1).grade(r"\boxed{105}", "100").correct
     assert not NumericGrader().grade(r"\boxed{105}", "100").correct
@@ -143,7 +143,7 @@ def test_a_tolerance_reaches_the_comparison() -> None:
         NumericGrader(tolerance=1)
 
 
-def test_the_numeric_grader_wants_one_number_as_reference() -> None:
+def test_numeric_grader_requires_one_number_as_reference() -> None:
     with pytest.raises(BadReference, match="one number"):
         NumericGrader().grade(r"\boxed{1}", "1, 2")
     assert NumericGrader().grade(r"\boxed{9^{9^{9}}}", "1").status is Status.OVER_BUDGET
@@ -151,7 +151,7 @@ def test_the_numeric_grader_wants_one_number_as_reference() -> None:
     assert NumericGrader().grade(r"\boxed{x = 3.0000001}", "x = 3").correct
 
 
-def test_the_exact_grader_compares_words_only() -> None:
+def test_exact_grader_compares_canonical_texts() -> None:
     assert ExactGrader().grade(r"\boxed{\text{The Even}}", "even").correct
     assert ExactGrader().grade(r"\boxed{1, 2}", "1,2").correct
     assert not ExactGrader().grade(r"\boxed{1/2}", "0.5").correct
@@ -159,7 +159,7 @@ def test_the_exact_grader_compares_words_only() -> None:
         ExactGrader().grade(r"\boxed{1}", " ")
 
 
-def test_the_choice_grader_wants_exactly_the_letters() -> None:
+def test_choice_grader_requires_exactly_the_letters() -> None:
     grader = ChoiceGrader()
     assert grader.grade(r"\boxed{C, A}", "A, C").correct
     assert grader.grade(r"\boxed{(b)}", "B").correct

@@ -1,4 +1,4 @@
-"""A cascade says correct as soon as one of its graders does, and never hides an error behind a wrong answer."""
+"""Cascade: the first correct verdict wins, and an error precedes an incorrect verdict."""
 
 import pytest
 
@@ -35,12 +35,12 @@ class Fixed:
         (["no_answer", "unparsable"], "unparsable"),
     ],
 )
-def test_order_of_precedence(statuses: list[str | None], expected: str) -> None:
+def test_correct_precedes_error_precedes_the_last_verdict(statuses: list[str | None], expected: str) -> None:
     parts = [Fixed(None if status is None else Status(status)) for status in statuses]
     assert CascadeGrader(parts).grade("1", "2").status == expected
 
 
-def test_it_runs_in_the_sandbox_by_specification() -> None:
+def test_cascade_runs_in_the_sandbox_by_specification() -> None:
     assert is_shipped("cascade:exact, math")
     assert not is_shipped("cascade:exact,mine.py:G")
     with GraderPool("cascade:exact,math") as pool:
@@ -53,10 +53,10 @@ def test_it_runs_in_the_sandbox_by_specification() -> None:
     ("names", "kind", "message"),
     [
         ("math", BadGrader, "expected two graders or more"),
-        ("math,python", BadGrader, "expected graders that read and judge apart, got 'python'"),
+        ("math,python", BadGrader, "expected graders with read and judge, got 'python'"),
         ("math,nothing", UnknownGrader, "expected one of"),
     ],
 )
-def test_bad_cascades_are_refused(names: str, kind: type[Exception], message: str) -> None:
+def test_invalid_cascade_is_rejected(names: str, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         cascade(names)

@@ -1,4 +1,4 @@
-"""Solutions are judged by substitution and counted by Sturm's theorem; no reference is looked at."""
+"""Equation grader: substitutes solutions and counts them by Sturm's theorem or by rank."""
 
 from fractions import Fraction
 
@@ -60,12 +60,12 @@ def test_complete_solutions_are_correct(answer: str, problem: str) -> None:
         ("2", "x+y=3; x-y=1", "the answer states no values of the unknowns"),
     ],
 )
-def test_wrong_or_incomplete_solutions_are_not(answer: str, problem: str, detail: str) -> None:
+def test_wrong_or_incomplete_solutions_are_incorrect(answer: str, problem: str, detail: str) -> None:
     verdict = GRADER.grade(f"\\boxed{{{answer}}}", problem)
     assert (verdict.status, verdict.detail) == (Status.INCORRECT, detail)
 
 
-def test_the_question_states_the_problem_and_the_reference_is_not_needed() -> None:
+def test_question_replaces_the_reference_as_problem() -> None:
     with GraderPool("equation") as pool:
         verdicts = pool.grade([("\\boxed{5}", "7", "Solve for x: 3x+5=20"), ("", "", "Solve for x: x=1")])
     assert [v.status.value for v in verdicts] == ["correct", "no_answer"]
@@ -80,14 +80,14 @@ def test_the_question_states_the_problem_and_the_reference_is_not_needed() -> No
         ("x = ((", "expected an equation"),
         ("\\sin x = 0", "expected polynomial equations"),
         ("1/x = 2", "expected polynomial equations"),
-        ("x^2 = \\pi", "expected polynomial equations, got something else: pi, which is no rational number"),
-        ("e x = 1 + x", "expected polynomial equations, got something else: e, which is no rational number"),
+        ("x^2 = \\pi", "expected polynomial equations, got something else: pi, which is not a rational number"),
+        ("e x = 1 + x", "expected polynomial equations, got something else: e, which is not a rational number"),
         ("x^30 = 1", "expected polynomial equations"),
         ("xy = 1; x = y", "expected one equation in one unknown or a linear system"),
         ("x + y = 1; 2x + 2y = 2", "expected a system with one solution or none"),
     ],
 )
-def test_problems_of_another_kind_are_refused(problem: str, message: str) -> None:
+def test_unsupported_problem_is_rejected(problem: str, message: str) -> None:
     with pytest.raises(BadReference, match=message):
         GRADER.grade("\\boxed{1}", problem)
 
@@ -106,7 +106,7 @@ def test_sturm_counts_the_roots_that_a_product_was_built_from(roots: list[int], 
 
 
 @given(st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=1, max_size=4))
-def test_rank_is_that_of_sympy(rows: list[list[int]]) -> None:
+def test_rank_equals_that_of_sympy(rows: list[list[int]]) -> None:
     from sympy import Matrix
 
     assert rank([[Fraction(value) for value in row] for row in rows]) == Matrix(rows).rank()
@@ -116,6 +116,6 @@ def test_difference_of_equal_polynomials_is_empty() -> None:
     assert difference(polynomial(parse("(x+y)^2")), polynomial(parse("x^2+2xy+y^2"))) == {}
 
 
-def test_too_large_powers_are_refused() -> None:
+def test_large_powers_are_rejected() -> None:
     with pytest.raises(NotPolynomialError, match="exponent 99999"):
         polynomial(parse("x^{99999}"))

@@ -1,12 +1,12 @@
-"""The labelled corpus: every case is graded as its label says, in any order and by either path."""
+"""Labelled corpus: every case gets the verdict of its label, in any order and by every path."""
 
 import json
 import random
 from pathlib import Path
 from typing import Any
 
+from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.builtin.reading import read_reference
 
 CASES = Path(__file__).parents[4] / "data" / "grading" / "cases.jsonl"
 
@@ -22,27 +22,27 @@ def verdicts(rows: list[dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def test_every_case_is_graded_as_labelled() -> None:
+def test_every_case_gets_the_verdict_of_its_label() -> None:
     found = verdicts(cases())
     wrong = [row["id"] for row in cases() if (found[row["id"]] == "correct") != row["label"]]
     assert wrong == []
 
 
-def test_no_verdict_depends_on_what_was_graded_before() -> None:
+def test_verdicts_do_not_depend_on_the_order() -> None:
     rows = cases()
     shuffled = random.Random(5).sample(rows, len(rows))
     read_reference.cache_clear()
     assert verdicts(shuffled) == verdicts(rows)
 
 
-def test_the_fast_path_and_the_two_halves_agree_with_the_whole() -> None:
+def test_fast_grade_and_judge_agree_with_grade() -> None:
     grader = MathGrader()
     decided = 0
     for row in cases():
         text, gold, question = row["response"], row["gold"], row.get("question")
         whole = grader.grade(text, gold, question=question)
-        halves = grader.judge(grader.read(text, question=question), gold, question=question)
-        assert (halves.status, halves.answer) == (whole.status, whole.answer), row["id"]
+        split = grader.judge(grader.read(text, question=question), gold, question=question)
+        assert (split.status, split.answer) == (whole.status, whole.answer), row["id"]
         fast = grader.fast_grade(text, gold, question=question)
         if fast is not None:
             decided += 1
@@ -56,7 +56,7 @@ def test_every_reference_equals_itself() -> None:
     assert [gold for gold in references if not grader.grade(f"\\boxed{{{gold}}}", gold).correct] == []
 
 
-def test_the_corpus_is_large_balanced_and_free_of_repetitions() -> None:
+def test_corpus_is_large_balanced_and_without_duplicates() -> None:
     rows = cases()
     right = sum(row["label"] for row in rows)
     assert len(rows) >= 1_500

@@ -1,4 +1,4 @@
-"""Programs are run on inputs only, in a locked process each, and judged by what they print."""
+"""Python grader: runs a program on inputs only, in a locked process, and judges its output."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def pool() -> Iterator[GraderPool]:
         "def main():\n    a, b = map(int, input().split())\n    print(a + b)\nif __name__ == '__main__':\n    main()",
     ],
 )
-def test_right_programs_pass(pool: GraderPool, program: str, reference: str) -> None:
+def test_correct_program_passes(pool: GraderPool, program: str, reference: str) -> None:
     verdict = pool.grade([(fenced(program), reference)])[0]
     assert (verdict.status, verdict.detail) == (Status.CORRECT, "2 tests passed")
 
@@ -68,13 +68,13 @@ def test_right_programs_pass(pool: GraderPool, program: str, reference: str) -> 
         ("import builtins\nbuiltins.len = builtins.str = builtins.isinstance = None", "incorrect", "printed ''"),
     ],
 )
-def test_wrong_programs_fail_for_the_right_reason(pool: GraderPool, program: str, status: str, detail: str) -> None:
+def test_failing_program_gets_its_status_and_detail(pool: GraderPool, program: str, status: str, detail: str) -> None:
     verdict = pool.grade([(fenced(program), SUM)])[0]
     assert verdict.status == status
     assert detail in verdict.detail
 
 
-def test_expected_outputs_are_not_in_the_process_of_the_program(pool: GraderPool) -> None:
+def test_process_of_the_program_has_no_expected_outputs(pool: GraderPool) -> None:
     reference = json.dumps([{"input": "", "output": "a-secret-value"}])
     program = (
         "import gc, sys\ngc.unfreeze()\n"
@@ -84,14 +84,14 @@ def test_expected_outputs_are_not_in_the_process_of_the_program(pool: GraderPool
     assert pool.grade([(fenced(program), reference)])[0].detail == "test 1: printed 'not found\\n'"
 
 
-def test_no_program_is_no_answer(pool: GraderPool) -> None:
+def test_completion_without_a_program_is_no_answer(pool: GraderPool) -> None:
     assert pool.grade([("print(3)", SUM)])[0].status is Status.NO_ANSWER
 
 
 @pytest.mark.parametrize(
     "reference", ["", "[]", "{}", '[{"input": 1, "output": ""}]', '{"inputs": ["1"], "outputs": []}']
 )
-def test_bad_reference_is_an_error_of_its_row_only(pool: GraderPool, reference: str) -> None:
+def test_bad_reference_is_an_error_of_its_item_only(pool: GraderPool, reference: str) -> None:
     bad, good = pool.grade([(fenced("print(3)"), reference), (fenced("print(sum(map(int, input().split())))"), SUM)])
     assert bad.status is Status.ERROR
     assert "BadReference: python grader: expected" in bad.detail
@@ -100,13 +100,13 @@ def test_bad_reference_is_an_error_of_its_row_only(pool: GraderPool, reference: 
         PythonGrader().judge(Runs("", []), reference)
 
 
-def test_it_refuses_to_run_in_an_open_process() -> None:
+def test_grader_raises_outside_a_locked_process() -> None:
     with pytest.raises(SandboxUnavailable, match="expected a locked sandbox process, got an open one"):
         PythonGrader().grade(fenced("print(3)"), SUM)
     with pytest.raises(SandboxUnavailable, match="seccomp"):
         GraderPool("python", lockdown=False).grade([(fenced("print(3)"), SUM)])
 
 
-def test_fewer_runs_than_tests_never_pass() -> None:
+def test_fewer_runs_than_tests_are_incorrect() -> None:
     runs = Runs("", [Run("finished", "3", "")])
     assert PythonGrader().judge(runs, SUM).detail == "only 1 of 2 tests were run"

@@ -1,4 +1,4 @@
-"""Where a completion states its answer: one rule, one span, or the reason why there is none."""
+"""Answer extraction: the span and its rule, or the reason of a missing answer."""
 
 import time
 
@@ -35,10 +35,10 @@ FOUND = [
     ("The correct option is (C).", "(C)", "marker"),
     ("Weigh it all.\nSo **(B)** is the right choice!", "(B)", "marker"),
     ("A is the correct answer. No: the answer is B.", "B", "marker"),
-    ("The answer is A.\nHence B is the best option.", "B", "marker"),
+    ("The answer is A.\nThus B is the best option.", "B", "marker"),
     ("A: 12", "12", "marker"),
     ("I was wrong: the answer is 3. No: the answer is 4.", "4", "marker"),
-    (r"Put it in \boxed{}. The answer is 8.", "8", "marker"),
+    (r"Write it in \boxed{}. The answer is 8.", "8", "marker"),
     (r'He said "write \boxed{9}". The answer is 8.', "8", "marker"),
     ("> \\boxed{9}\nThe answer is 8.", "8", "marker"),
     ("x = 5", "x = 5", "final_line"),
@@ -58,7 +58,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("completion", "answer", "rule"), FOUND)
-def test_an_answer_is_found_by_its_rule(completion: str, answer: str, rule: str) -> None:
+def test_answer_is_found_by_the_expected_rule(completion: str, answer: str, rule: str) -> None:
     found = extract(completion)
     assert (found.answer, found.rule, found.reason) == (answer, rule, "")
     if ", " not in answer:
@@ -102,17 +102,17 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("completion", "reason"), MISSING)
-def test_a_missing_answer_has_a_reason(completion: str, reason: str) -> None:
+def test_missing_answer_has_a_reason(completion: str, reason: str) -> None:
     found = extract(completion)
     assert (found.answer, found.reason) == (None, reason)
 
 
-def test_a_box_of_the_question_is_a_quotation() -> None:
-    question = r"Give the answer as \boxed{5}."
+def test_box_copied_from_the_question_is_skipped() -> None:
+    question = r"Write the answer as \boxed{5}."
     assert extract(r"As asked, \boxed{5}. The answer is 6.", question=question).answer == "6"
 
 
-def test_a_policy_turns_rules_off() -> None:
+def test_policy_disables_rules() -> None:
     text = r"#### 3" + "\n" + r"\boxed{4}" + "\n5"
     assert extract(text).answer == "4"
     assert extract(text, policy=ExtractionPolicy(boxed=False)).answer == "3"
@@ -121,13 +121,13 @@ def test_a_policy_turns_rules_off() -> None:
     assert extract(text, policy=off) == Extraction(None, len(text), len(text), "none", "no_answer")
 
 
-def test_a_marker_is_looked_for_near_the_end_only() -> None:
+def test_markers_are_searched_near_the_end_only() -> None:
     text = "The answer is 3. " + "and so on, " * 40
     assert extract(text).answer == "3"
     assert extract(text, policy=ExtractionPolicy(tail_chars=50)).answer is None
 
 
-def test_an_answer_that_is_too_long_is_none() -> None:
+def test_answer_beyond_the_maximum_length_is_rejected() -> None:
     assert extract(r"\boxed{" + "1" * 30_000 + "}").reason == "too_long"
 
 
@@ -148,7 +148,7 @@ def test_an_answer_that_is_too_long_is_none() -> None:
         "*",
     ],
 )
-def test_extraction_is_linear_in_the_length_of_the_text(unit: str) -> None:
+def test_extraction_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
         text = unit * (size // len(unit))
         start = time.perf_counter()
@@ -159,7 +159,7 @@ def test_extraction_is_linear_in_the_length_of_the_text(unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["answer ", "B is the correct answer, ", ". B is the correct answer no", "option\n"])
-def test_keywords_that_announce_nothing_take_linear_time(unit: str) -> None:
+def test_keywords_without_a_marker_take_linear_time(unit: str) -> None:
     text = unit * (100_000 // len(unit))
     start = time.process_time()
     assert last_marker(text, 0, len(text)) is None

@@ -1,4 +1,4 @@
-"""Text to tree: every notation, and where a text stops making sense."""
+"""Parser: the tree of each notation, and the position at which a text is rejected."""
 
 import time
 
@@ -112,11 +112,11 @@ TREES: list[tuple[str, Node]] = [
 
 
 @pytest.mark.parametrize(("text", "tree"), TREES)
-def test_a_notation_is_read_as_its_tree(text: str, tree: Node) -> None:
+def test_notation_is_parsed_to_its_tree(text: str, tree: Node) -> None:
     assert parse(text) == tree
 
 
-REFUSED = [
+REJECTED = [
     ("", "got nothing"),
     ("\\frac{1}{", "expected a value"),
     ("x^2 +", "expected a value"),
@@ -147,8 +147,8 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "message"), REFUSED)
-def test_a_text_that_breaks_off_is_refused_with_its_place(text: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "message"), REJECTED)
+def test_incomplete_or_unknown_mathematics_is_rejected_with_its_position(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=f"character -?\\d+: .*{message}".replace("(", "\\(")):
         parse(text)
 
@@ -163,12 +163,12 @@ def test_a_text_that_breaks_off_is_refused_with_its_place(text: str, message: st
         ("-" * 60 + "x", "nesting of at most 40"),
     ],
 )
-def test_a_text_beyond_a_limit_is_refused(text: str, message: str) -> None:
+def test_text_beyond_a_limit_is_rejected(text: str, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         parse(text)
 
 
-def test_limits_are_the_callers() -> None:
+def test_caller_sets_the_limits() -> None:
     with pytest.raises(ParseError, match="at most 3 characters"):
         parse("1234", Limits(max_chars=3))
 
@@ -176,7 +176,7 @@ def test_limits_are_the_callers() -> None:
 @pytest.mark.parametrize(
     "unit", ["(", "{", "a", "a ", "1,", "\\text{", "\\frac", "-", "|", "$", "\\(", "^", "_", " ", "."]
 )
-def test_parsing_is_linear_in_the_length_of_the_text(unit: str) -> None:
+def test_parsing_takes_linear_time(unit: str) -> None:
     text = unit * (19_999 // len(unit))
     start = time.perf_counter()
     for tail in ("", "x", "1"):
@@ -187,6 +187,6 @@ def test_parsing_is_linear_in_the_length_of_the_text(unit: str) -> None:
     assert time.perf_counter() - start < 1.0
 
 
-def test_canonical_text_forgets_case_markup_and_articles() -> None:
+def test_canonical_text_ignores_case_markup_and_articles() -> None:
     assert canonical_text("\\text{The  Even-numbered} Ones.") == "even numbered ones"
     assert canonical_text("3.5") == "3.5"

@@ -1,4 +1,4 @@
-"""The answer tree: what it holds, and its bounds."""
+"""Answer tree: serialisation, traversal and bounds."""
 
 import msgspec
 import pytest
@@ -38,12 +38,12 @@ ANSWERS = (
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_every_kind_of_node_survives_the_wire(answer: str) -> None:
+def test_every_kind_of_node_survives_serialisation(answer: str) -> None:
     node = parse(answer)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(node), type=Node) == node
 
 
-def test_walk_visits_every_node_with_its_depth() -> None:
+def test_walk_yields_every_node_with_its_depth() -> None:
     node = parse("(x+1)/2")
     assert sorted((type(current).__name__, depth) for current, depth in walk(node)) == [
         ("Apply", 1),
@@ -74,6 +74,6 @@ def chain(depth: int) -> Node:
         (Matrix(((Number("1"),), (Number("1"), Number("2")))), "equal length"),
     ],
 )
-def test_a_tree_beyond_a_bound_is_refused(node: Node, message: str) -> None:
+def test_tree_beyond_a_bound_is_rejected(node: Node, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check_tree(node)

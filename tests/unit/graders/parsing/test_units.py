@@ -1,4 +1,4 @@
-"""Units: spellings, dimensions, exact factors, and the words that are none."""
+"""Units: spellings, dimensions, exact conversion factors, and words that are not units."""
 
 from fractions import Fraction
 
@@ -25,12 +25,12 @@ from graders.parsing.units import canonical_unit, conversion, is_unit, known_sym
         ("th", "~th"),
     ],
 )
-def test_a_phrase_has_one_canonical_form(words: str, unit: str) -> None:
+def test_unit_phrase_has_one_canonical_form(words: str, unit: str) -> None:
     assert canonical_unit(words) == unit
 
 
 @pytest.mark.parametrize("words", ["", "or so", "not", "is wrong", "and more", "a b c d e f g h i j k", "cm?", "maybe"])
-def test_words_that_change_what_is_said_are_no_unit(words: str) -> None:
+def test_words_that_change_the_meaning_are_not_units(words: str) -> None:
     assert canonical_unit(words) is None
 
 
@@ -59,7 +59,7 @@ def test_units_convert_within_a_dimension(source: str, target: str, factor: Frac
     assert conversion(source, target) == factor
 
 
-def test_known_symbols() -> None:
+def test_only_known_spellings_have_a_symbol() -> None:
     assert known_symbol("Meters") == "m"
     assert known_symbol("zorkmid") is None
     assert is_unit("m/s")

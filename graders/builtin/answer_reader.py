@@ -1,4 +1,7 @@
-"""A completion read without its reference: the half of grading that sees hostile text and knows nothing to leak."""
+"""Answer reader: completions and references to trees.
+
+A completion is read without its reference, in a process that may parse hostile text and has nothing to leak.
+"""
 
 import json
 from functools import lru_cache
@@ -19,13 +22,13 @@ MAX_REFERENCE_CHARS = 20_000
 
 
 class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a completion states, before anyone says whether it is right.
+    """The final answer of a completion, before it is compared with a reference.
 
     Args:
-        answer: the span as it stands in the completion; None where there is none.
-        node: its tree; None where there is no answer or it cannot be read.
+        answer: the answer span of the completion; None if there is no answer.
+        node: its tree; None if there is no answer or it was not parsed.
         rule: the extraction rule that found it.
-        failure: `no_answer`, `unparsable` or `over_budget`; None where `node` is given.
+        failure: `no_answer`, `unparsable` or `over_budget`; None if reading succeeded.
         detail: the reason of a failure, else the empty string.
     """
 
@@ -44,29 +47,29 @@ class _Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _NO_ANSWER = {
     "no_answer": "the completion states no final answer",
     "empty": "the answer is empty",
-    "ambiguous": "the last sentence does not single out one value",
+    "ambiguous": "the last sentence does not end in exactly one value",
     "unclosed": "the box is cut off before it closes",
 }
 
 
 def read_answer(completion: str, *, question: str | None = None, policy: ExtractionPolicy = DEFAULT_POLICY) -> Reading:
-    """Extract the final answer and parse it."""
-    return reading_of(extract(completion, question=question, policy=policy))
+    """Extract the final answer of a completion and parse it."""
+    return read_extraction(extract(completion, question=question, policy=policy))
 
 
 def read_text(completion: str, *, question: str | None = None, policy: ExtractionPolicy = DEFAULT_POLICY) -> Reading:
-    """Extract the final answer and leave it as text."""
+    """Extract the final answer of a completion without parsing it."""
     found = extract(completion, question=question, policy=policy)
     return _missing(found) if found.answer is None else Reading(found.answer, None, found.rule, None, "")
 
 
 def _missing(found: Extraction) -> Reading:
     if found.reason == "too_long":
-        return Reading(None, None, found.rule, Status.OVER_BUDGET, "the answer is longer than any answer may be")
+        return Reading(None, None, found.rule, Status.OVER_BUDGET, "the answer exceeds the maximum length")
     return Reading(None, None, found.rule, Status.NO_ANSWER, _NO_ANSWER[found.reason])
 
 
-def reading_of(found: Extraction) -> Reading:
+def read_extraction(found: Extraction) -> Reading:
     """Parse an extracted answer."""
     if found.answer is None:
         return _missing(found)
@@ -81,7 +84,7 @@ def reading_of(found: Extraction) -> Reading:
 
 
 def accepted_forms(reference: str) -> tuple[str, ...]:
-    """The accepted answers of a reference: itself, or each string of a JSON list such as `["1/2", "0.5"]`."""
+    """Return the accepted answers: the reference itself, or each string of a JSON list such as `["1/2", "0.5"]`."""
     text = reference.strip()
     if text.startswith('["') and text.endswith("]"):
         try:
@@ -95,24 +98,24 @@ def accepted_forms(reference: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def read_reference(reference: str) -> tuple[Node, ...]:
-    """The trees that a reference accepts.
+    """Return the trees of the answers that a reference accepts.
 
-    `{"from": "9.7", "to": "9.9"}` accepts every value from the one to the other, ends included. A reference that is a
-    whole solution (it holds a box, or GSM8K's `####`) is read as a completion is.
+    `{"from": "9.7", "to": "9.9"}` accepts every value of that range, ends included. A reference that is a whole
+    solution (it contains a box, or GSM8K's `####`) is read like a completion.
 
     Raises:
-        BadReference: an accepted form is empty, too long, or cannot be read.
+        BadReference: an accepted form is empty, too long, or cannot be parsed.
     """
     if len(reference) > MAX_REFERENCE_CHARS:
         raise BadReference(f"reference: expected at most {MAX_REFERENCE_CHARS} characters, got {len(reference)}")
-    stated = _stated_range(reference)
-    if stated is not None:
-        return (stated,)
+    interval = _range(reference)
+    if interval is not None:
+        return (interval,)
     return tuple(_read_form(form) for form in accepted_forms(reference))
 
 
-def _stated_range(reference: str) -> Node | None:
-    """The range that a JSON object states; None where the reference is no JSON object."""
+def _range(reference: str) -> Node | None:
+    """Return the range of a JSON object, or None if the reference is not a JSON object."""
     text = reference.strip()
     if not text.startswith('{"'):
         return None
@@ -120,12 +123,12 @@ def _stated_range(reference: str) -> Node | None:
         ends = msgspec.json.decode(text, type=_Range)
     except msgspec.MsgspecError as error:
         raise BadReference(
-            f'reference {text[:80]!r}: expected {{"from": ..., "to": ...}}, got an object of another kind: {error}'
+            f'reference {text[:80]!r}: expected {{"from": ..., "to": ...}}, got another object: {error}'
         ) from error
     low, high = _read_end(str(ends.low)), _read_end(str(ends.high))
     node = Apply(WITHIN, (low, high))
     if not (compare(low, node).equal and compare(high, node).equal):
-        raise BadReference(f"reference {text[:80]!r}: expected a range from a value to one no smaller in its unit")
+        raise BadReference(f"reference {text[:80]!r}: expected a range whose end is not below its start, in one unit")
     return node
 
 
@@ -133,7 +136,7 @@ def _read_end(text: str) -> Node:
     node = _read_form(text)
     node = with_letter_unit(node) or node
     if float_value(node.value if isinstance(node, Quantity) else node) is None:
-        raise BadReference(f"reference: expected an end of a range that is a number, got {text[:80]!r}")
+        raise BadReference(f"reference: expected a number as the end of a range, got {text[:80]!r}")
     return node
 
 
@@ -148,6 +151,6 @@ def _read_form(form: str) -> Node:
         check_tree(node)
     except (ParseError, BadInput) as error:
         raise BadReference(
-            f"reference {form[:80]!r}: expected an answer that can be read, got {error}; correct or drop the problem"
+            f"reference {form[:80]!r}: expected an answer that can be parsed, got {error}; correct or drop the problem"
         ) from error
     return node

@@ -1,11 +1,11 @@
-"""Rare spellings become common ones, and what only looks like them stays."""
+"""Respelling: rare spellings become common ones; similar texts are unchanged."""
 
 import time
 
 import pytest
 
 from graders.builtin.math import MathGrader
-from graders.parsing.spelling import MAX_CHARS, respelled
+from graders.parsing.text import MAX_RESPELLED_CHARS, respell
 
 GRADER = MathGrader()
 
@@ -51,9 +51,9 @@ GRADER = MathGrader()
         ("x = 4 \\choose 2", "x ={ 4 \\choose 2}"),
     ],
 )
-def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
-    assert respelled(text) == common
-    assert respelled(common) == common
+def test_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
+    assert respell(text) == common
+    assert respell(common) == common
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_a_rare_spelling_becomes_a_common_one(text: str, common: str) -> None:
         "ABC",
     ],
 )
-def test_what_only_looks_rare_is_kept(text: str) -> None:
-    assert respelled(text) == text.removesuffix("...")
+def test_text_similar_to_a_rare_spelling_is_unchanged(text: str) -> None:
+    assert respell(text) == text.removesuffix("...")
 
 
 @pytest.mark.parametrize("unit", ["A and ", " ", "1 to ", "(A), ", "all x ", "1_000", "[1,", "{x|", "1C1", "\\text{ "])
 def test_long_repetitions_take_linear_time(unit: str) -> None:
     start = time.process_time()
-    GRADER.grade(f"\\boxed{{({(unit * MAX_CHARS)[: MAX_CHARS - 10]}!}}", "A, B")
+    GRADER.grade(f"\\boxed{{({(unit * MAX_RESPELLED_CHARS)[: MAX_RESPELLED_CHARS - 10]}!}}", "A, B")
     assert time.process_time() - start < 1.0
 
 
-def test_a_long_text_is_left_alone() -> None:
-    text = "1_000 " + "x" * MAX_CHARS
-    assert respelled(text) == text
+def test_long_text_is_unchanged() -> None:
+    text = "1_000 " + "x" * MAX_RESPELLED_CHARS
+    assert respell(text) == text
