@@ -1,7 +1,7 @@
 """The main job with several seeds, compared with RLOO, a random reward, and more supervised training.
 
-All runs of a seed share one warm start: PPO as in the quickstart recipe; RLOO with the same number of rollouts; PPO with
-a coin flip as reward; and supervised training for as long as PPO took, on the derivations of the warm start and on
+All runs of a seed share one warm start: PPO as in the quickstart recipe; RLOO with as many rollouts; PPO with a coin
+flip as reward; and supervised training for as long as PPO took, on the derivations of the warm start and on
 derivations without mistakes (an answer key that PPO never sees). Prints a table, the time split of an iteration, and
 whether each threshold is met; the exit code is 1 if one is not.
 """

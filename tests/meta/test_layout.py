@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 import pytest
-from source_tree import LEFTOVERS, PACKAGES, ROOT, files, name_of, sources
+from source_tree import IGNORED, PACKAGES, ROOT, files, name_of, sources
 
 ENTRY_POINTS = {"__init__.py", "__main__.py", "entry_point.py"}
 MIRRORS = {
@@ -29,7 +29,7 @@ MAX_ENTRIES_OF_ROOT = {"graders": 18, "mathppo": 32}
 
 DOCUMENTS = sorted(
     path
-    for path in files(*PACKAGES, "docs", "data", suffixes=(".md",)) + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for path in [*files(*PACKAGES, "docs", "data", suffixes=(".md",)), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     if path.exists()
 )
 ALL_FILES = {name_of(path) for path in files(*PACKAGES, "tests", "scripts", "data", suffixes=(".py", ".md", ".sh"))}
@@ -47,7 +47,7 @@ def test_folders_stay_small() -> None:
     folders = {path.parent for path in sources()}
     for folder in sorted(folders):
         limit = MAX_ENTRIES_OF_ROOT.get(name_of(folder), MAX_ENTRIES)
-        entries = [p for p in folder.iterdir() if p.name not in LEFTOVERS and not p.name.startswith((".", "__"))]
+        entries = [p for p in folder.iterdir() if p.name not in IGNORED and not p.name.startswith((".", "__"))]
         assert len(entries) <= limit, f"{name_of(folder)}: expected at most {limit} entries, found {len(entries)}"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
-from source_tree import LEFTOVERS, PACKAGES, ROOT
+from source_tree import IGNORED, PACKAGES, ROOT
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def _tree(folder: Path) -> set[str]:
-    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and not LEFTOVERS & set(p.parts)}
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and not IGNORED & set(p.parts)}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -70,7 +70,7 @@ def test_settings_of_a_critic_that_is_not_there_are_refused(name: str, value: ob
         Config(learner=LearnerSettings(**{"critic_num_layers": 1, "critic_warmup_iterations": 1, name: value}))  # type: ignore[arg-type]
 
 
-def test_an_estimator_without_a_pull_is_refused_in_the_loss_and_taken_in_the_reward() -> None:
+def test_k1_is_rejected_in_the_loss_and_accepted_in_the_reward() -> None:
     overrides = [("learner.kl_kind", "k1"), ("learner.kl_coef", "0.1")]
     assert load_config(None, [*overrides, ("learner.kl_place", "reward")]).learner.kl_kind == "k1"
     with pytest.raises(BadSetting, match=r'learner\.kl_kind: expected "k2" or "k3" with learner\.kl_place="loss"'):

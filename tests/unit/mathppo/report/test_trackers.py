@@ -100,7 +100,5 @@ def test_unknown_or_missing_tracker_is_rejected(tmp_path: Path, monkeypatch: pyt
         track(tmp_path, "wandb")
     add(tmp_path, 1)
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(
-        BadSetting, match=r"expected wandb to be installed, found no such package; pip install 'mathppo\[tra"
-    ):
+    with pytest.raises(BadSetting, match=r"expected wandb to be installed, found no such package; pip install"):
         track(tmp_path, "wandb")
