@@ -13,7 +13,7 @@ METRICS = re.compile(r"(?:^|[._])metrics$")
 
 
 def _read(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield (line, name) where a row of metrics is asked for a name that stands in the source."""
+    """Yield (line, name) of each literal metric name that is looked up."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and METRICS.search(ast.unparse(node.value)):
             asked: ast.expr | None = node.slice

@@ -1,4 +1,4 @@
-"""Before and after problem by problem, the step choice, and the worst regressions."""
+"""Before/after comparison, choice of a step, and worst regressions."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ from mathppo.report.trackers import track
 
 
 class Recorder(types.ModuleType):
-    """What `trackio` and `wandb` offer, kept in lists."""
+    """Fake of `trackio` and `wandb` that records calls."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -33,7 +33,7 @@ class Recorder(types.ModuleType):
 
 
 class BoardModule(types.ModuleType):
-    """What `torch.utils.tensorboard` offers."""
+    """Fake of `torch.utils.tensorboard`."""
 
     def __init__(self) -> None:
         super().__init__("torch.utils.tensorboard")
