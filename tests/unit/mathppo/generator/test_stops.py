@@ -19,7 +19,7 @@ from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.stops import StopStrings
 from mathppo.pipeline.stages.sample_and_grade import sampling_of
-from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
+from mathppo.prompts import build_equation_tokenizer
 from mathppo.records import FinishReason
 
 
@@ -31,7 +31,7 @@ class Words(IdsTokenizer):
 
 
 @cache
-def byte_tokenizer() -> PreTrainedTokenizerBase:
+def byte_tokenizer() -> Any:
     """One token a byte, so that a letter outside ASCII is several, and two merged ones, as real models have."""
     from transformers import PreTrainedTokenizerFast
 
