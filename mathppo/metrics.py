@@ -1,13 +1,12 @@
-"""The table of training metrics, and the log they are written to.
+"""Training metrics: the table of their names, units and meanings, and the log they are written to.
 
-`TRAINING_METRICS` is the one list of what may be logged: name, unit, meaning. `metrics.jsonl` in a run directory holds
-one JSON object a line: `{"schema": "iteration/1", "iteration": 12, "metrics": {...}}` for an iteration of PPO and
-`{"schema": "critic_pretraining/1", "epoch": 1, "metrics": {...}}` for an epoch before the first one. A metric that has
-no value (an explained variance of constant returns, say) is left out of its row, never written as NaN or null.
+`metrics.jsonl` in a run directory holds one JSON object per line:
+`{"schema": "iteration/1", "iteration": 12, "metrics": {...}}` for an iteration of PPO and
+`{"schema": "critic_pretraining/1", "epoch": 1, "metrics": {...}}` for an epoch before the first one. A metric without a
+value (for instance the explained variance of constant returns) is left out of its row, never written as NaN or null.
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from graders.resumable_log import ResumableLog, read_lines
 from mathppo.errors import BadArtefact, BadInput
 from mathppo.records import Record
 
@@ -23,7 +23,7 @@ NUM_POSITIONS = 10
 
 
 class Metric(NamedTuple):
-    """What a number in the log is."""
+    """Unit and meaning of a metric."""
 
     unit: str
     """`"1"` for a share or another pure number; otherwise `nats`, `tokens`, `s`, `tokens/s`, `count` or `flag`."""
@@ -49,16 +49,16 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "length_mean_tokens": Metric("tokens", "mean completion length, stop token included"),
         "length_terminated_mean_tokens": Metric("tokens", "mean length of the completions that sampled a stop token"),
         "length_correct_mean_tokens": Metric("tokens", "mean length of the completions that are correct"),
-        "length_incorrect_mean_tokens": Metric("tokens", "mean length of the completions that are not"),
+        "length_incorrect_mean_tokens": Metric("tokens", "mean length of the completions that are not correct"),
         "length_p95_tokens": Metric("tokens", "95th percentile of completion length"),
-        "behaviour_kl": Metric("nats", "estimate of KL(behaviour || old policy) per token: sampler against learner"),
-        "behaviour_logratio_mean": Metric("nats", "mean |old_logprobs - behaviour_logprobs| of a token"),
+        "behaviour_kl": Metric("nats", "estimate of KL(behaviour || old policy) per token: sampler and learner"),
+        "behaviour_logratio_mean": Metric("nats", "mean |old_logprobs - behaviour_logprobs| per token"),
         "behaviour_logratio_max": Metric("nats", "largest |old_logprobs - behaviour_logprobs| of any token"),
         "behaviour_ess_share": Metric(
             "1",
             "effective sample size of the tokens under the ratios old / behaviour, not truncated, over their number",
         ),
-        "stale_share": Metric("1", "share of rollouts that an earlier policy than the present one sampled"),
+        "stale_share": Metric("1", "share of rollouts sampled by an earlier policy than the current one"),
         "importance_weight_mean": Metric("1", "mean truncated importance weight old / behaviour; 1 when engines agree"),
         "importance_weight_capped_share": Metric("1", "share of tokens whose importance weight was truncated"),
         "policy_loss": Metric("1", "clipped policy loss, mean over the iteration's minibatches"),
@@ -76,7 +76,7 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "ref_kl": Metric("nats", "estimate of KL(policy || reference) per token"),
         "kl_coef": Metric("1", "weight of the reference KL in the reward or the loss"),
         "explained_variance_outcome": Metric(
-            "1", "1 - Var(outcome - value) / Var(outcome): what the critic knows of the end"
+            "1", "1 - Var(outcome - value) / Var(outcome): how well the critic predicts the outcome"
         ),
         "explained_variance_target": Metric(
             "1", "1 - Var(return - value) / Var(return): fit to its own training target"
@@ -92,20 +92,20 @@ TRAINING_METRICS: Mapping[str, Metric] = MappingProxyType(
         "critic_lr": Metric("1", "critic learning rate at the end of the iteration"),
         "num_tokens": Metric("count", "completion tokens sampled in the iteration"),
         "num_rollouts_dropped": Metric("count", "rollouts that left the losses: grader errors and masked truncations"),
-        "num_updates_skipped": Metric("count", "minibatch updates not taken, for a gradient that was not finite"),
-        "stopped_early": Metric("flag", "1 where the approximate KL passed its limit and ended the iteration's epochs"),
+        "num_updates_skipped": Metric("count", "minibatch updates skipped because a gradient was not finite"),
+        "stopped_early": Metric("flag", "1 if the approximate KL exceeded its limit and ended the iteration's epochs"),
         "generate_s": Metric("s", "wall time of sampling"),
         "grade_s": Metric("s", "wall time of grading that sampling did not hide"),
         "learn_s": Metric("s", "wall time of values, advantages and updates"),
         "other_s": Metric(
             "s", "wall time of the rest of the iteration: choosing problems, statistics; without checkpoints"
         ),
-        "refresh_s": Metric("s", "handing the new weights to an engine that has its own; part of other_s"),
+        "refresh_s": Metric("s", "wall time of copying the new weights to an engine that has its own; part of other_s"),
         "probe_gap_max": Metric(
-            "nats", "largest gap between engine and learner on a probe's log-probabilities, after the refresh"
+            "nats", "largest gap between engine and learner on a probe's log-probabilities, after the copy"
         ),
         "tokens_per_s": Metric(
-            "tokens/s", "completion tokens sampled over generate_s; none where a run that went on found some"
+            "tokens/s", "completion tokens sampled over generate_s; absent if a resumed run had sampled some before"
         ),
         "value_by_position": Metric("1", "mean value in each tenth of the completion, first to last"),
         "advantage_by_position": Metric("1", "mean advantage before whitening in each tenth of the completion"),
@@ -120,10 +120,10 @@ MetricRow = Mapping[str, float | list[float]]
 
 
 def check(row: MetricRow) -> None:
-    """Refuse a row that the table does not describe.
+    """Check a row against the table.
 
     Args:
-        row: name to number, or to `NUM_POSITIONS` numbers where the name ends in `_by_position` or `_by_size`.
+        row: name to number, or to `NUM_POSITIONS` numbers if the name ends in `_by_position` or `_by_size`.
 
     Raises:
         BadInput: a name that is not in the table, a number that is not finite, or a list of the wrong length.
@@ -141,10 +141,10 @@ def check(row: MetricRow) -> None:
 
 
 class Iteration(Record, frozen=True, tag="iteration/1"):
-    """What one iteration of PPO measured.
+    """Metrics of one iteration of PPO.
 
     Args:
-        iteration: its number, as in its artefact directory.
+        iteration: number of the iteration, as in its artefact directory.
         metrics: as `check` allows.
     """
 
@@ -156,7 +156,7 @@ class Iteration(Record, frozen=True, tag="iteration/1"):
 
 
 class CriticPretraining(Record, frozen=True, tag="critic_pretraining/1"):
-    """What one epoch of critic pretraining measured, before the first policy update.
+    """Metrics of one epoch of critic pretraining, before the first policy update.
 
     Args:
         epoch: from 1.
@@ -171,17 +171,9 @@ class CriticPretraining(Record, frozen=True, tag="critic_pretraining/1"):
 
 
 def append_row(path: Path, row: Iteration | CriticPretraining) -> None:
-    """Append a row to a metrics log and flush it to disk; a torn last line of a killed run is cut off first."""
-    line = msgspec.json.encode(row) + b"\n"
-    with open(path, "a+b") as log:
-        end = log.seek(0, os.SEEK_END)
-        log.seek(max(0, end - 1))
-        if log.read(1) not in (b"", b"\n"):
-            log.seek(0)
-            log.truncate(log.read().rfind(b"\n") + 1)
-        log.write(line)
-        log.flush()
-        os.fsync(log.fileno())
+    """Append a row to a metrics log and flush it to disk."""
+    with ResumableLog(path) as log:
+        log.append([msgspec.json.encode(row)])
 
 
 def read_rows(
@@ -189,20 +181,19 @@ def read_rows(
 ) -> tuple[list[CriticPretraining], list[Iteration]]:
     """Read a metrics log: epochs of critic pretraining and iterations, each in order and each once.
 
-    A last line without its newline is a write that a kill cut short, and is not read. Of two rows of one iteration, as
-    a resumed run may write, the later one holds.
+    An incomplete last line is left out. A resumed run may log an iteration again; its last row counts.
 
     Args:
         path: the log.
-        on_damaged: told of a line that is left out; None refuses it.
+        on_damaged: called with each line that is left out because it is damaged; None raises instead.
 
     Raises:
-        BadArtefact: a whole line that is not a row of either kind, unless `on_damaged` is told.
+        BadArtefact: a whole line that is not a row of either kind, if `on_damaged` is None.
     """
     epochs: dict[int, CriticPretraining] = {}
     iterations: dict[int, Iteration] = {}
     decoder = msgspec.json.Decoder(Iteration | CriticPretraining)
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         try:
             row = decoder.decode(line)
         except (msgspec.DecodeError, BadInput) as error:

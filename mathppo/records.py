@@ -1,7 +1,7 @@
-"""What is written down between stages: `Problem → Rollout → ScoredRollout`.
+"""Records that stages exchange: `Problem → Rollout → ScoredRollout`.
 
-Every record is frozen, refuses unknown fields, and carries its schema version as its tag (`"schema": "rollout/1"`).
-Lengths that must agree are checked where the record is built. `Verdict` comes from `graders`.
+Every record is frozen, rejects unknown fields, and has its schema version as its tag (`"schema": "rollout/1"`). Lengths
+that must agree are checked on construction. `Verdict` comes from `graders`.
 """
 
 import enum
@@ -14,7 +14,7 @@ from mathppo.errors import BadInput
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="schema"):
-    """Base of all records on disk."""
+    """Base of all records."""
 
 
 class Problem(Record, frozen=True, tag="problem/1"):
@@ -22,12 +22,12 @@ class Problem(Record, frozen=True, tag="problem/1"):
 
     Args:
         id: unique and stable within its source.
-        question: the text a model is shown.
+        question: the text shown to the model.
         reference: the right answer, in the form the grader reads.
-        family: kind of problem, for instance `"linear"`, or the subject of a benchmark problem; "" where unknown.
-        level: difficulty from 1; 0 where unknown.
-        canonical: canonical form; two problems with the same one are one problem.
-        demonstration: a worked derivation that ends in the boxed answer; "" where there is none.
+        family: kind of problem, for instance `"linear"`, or the subject of a benchmark problem; "" if unknown.
+        level: difficulty from 1; 0 if unknown.
+        canonical: canonical form; problems with the same canonical form are the same problem.
+        demonstration: a worked derivation that ends in the boxed answer; "" if there is none.
     """
 
     id: str
@@ -45,12 +45,16 @@ class Problem(Record, frozen=True, tag="problem/1"):
 
 
 class FinishReason(enum.StrEnum):
-    """Why sampling ended, as the engine said it."""
+    """The reason why sampling ended, as reported by the engine."""
 
     STOP = "stop"
     """Sampled a stop token: terminated."""
     LENGTH = "length"
     """Ran out of token budget: truncated."""
+
+
+SampleKey = tuple[str, int]
+"""Problem id and sample index: unique among the rollouts of one artefact."""
 
 
 class Rollout(Record, frozen=True, tag="rollout/1"):
@@ -60,12 +64,12 @@ class Rollout(Record, frozen=True, tag="rollout/1"):
         problem_id: the problem.
         sample_index: which of the problem's samples, from 0.
         prompt_ids: P token ids, at least one.
-        completion_ids: T token ids, at least one; the stop token included where it was sampled.
+        completion_ids: T token ids, at least one; includes the stop token if it was sampled.
         completion: the decoded completion, special tokens left out.
         behaviour_logprobs: T log-probabilities in nats under the behaviour policy, at its temperature and filters.
         finish_reason: terminated or truncated.
         policy_step: number of updates that the behaviour policy had seen.
-        seed: the sample's own seed.
+        seed: seed of this sample.
     """
 
     problem_id: str
@@ -94,6 +98,10 @@ class Rollout(Record, frozen=True, tag="rollout/1"):
             raise BadInput(f"{where}: expected finite behaviour_logprobs; the model's logits are broken")
 
     @property
+    def key(self) -> SampleKey:
+        return self.problem_id, self.sample_index
+
+    @property
     def terminated(self) -> bool:
         return self.finish_reason is FinishReason.STOP
 
@@ -102,13 +110,33 @@ class Rollout(Record, frozen=True, tag="rollout/1"):
         return self.finish_reason is FinishReason.LENGTH
 
 
-class ScoredRollout(Record, frozen=True, tag="scored_rollout/1"):
-    """A rollout with its verdict and its terminal reward.
+class Score(Record, frozen=True, tag="scored_rollout/2"):
+    """Verdict and reward of one rollout, as stored: it refers to the rollout by its key.
+
+    Args:
+        problem_id: the problem.
+        sample_index: which of the problem's samples.
+        verdict: the grader's verdict.
+        reward: as in `ScoredRollout`.
+    """
+
+    problem_id: str
+    sample_index: int
+    verdict: Verdict
+    reward: float | None
+
+    @property
+    def key(self) -> SampleKey:
+        return self.problem_id, self.sample_index
+
+
+class ScoredRollout(Record, frozen=True, tag=False):
+    """A rollout with its verdict and its terminal reward, in memory; `score` is the part that is stored.
 
     Args:
         rollout: as sampled.
-        verdict: what the grader said.
-        reward: terminal reward, finite; None where the grader itself failed, and the rollout leaves the losses.
+        verdict: the grader's verdict.
+        reward: terminal reward, finite; None if the grader itself failed, and the rollout is left out of the losses.
     """
 
     rollout: Rollout
@@ -121,3 +149,8 @@ class ScoredRollout(Record, frozen=True, tag="scored_rollout/1"):
                 f"rollout {self.rollout.problem_id!r} sample {self.rollout.sample_index}: expected a finite reward, "
                 f"got {self.reward}"
             )
+
+    @property
+    def score(self) -> Score:
+        problem_id, sample_index = self.rollout.key
+        return Score(problem_id=problem_id, sample_index=sample_index, verdict=self.verdict, reward=self.reward)

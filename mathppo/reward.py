@@ -1,8 +1,9 @@
-"""From a verdict to the terminal reward, term by term.
+"""Terminal reward of a completion, term by term, from its verdict.
 
-The reward is paid on the completion's last token and nowhere else. A grader's own failure pays nothing and takes
-nothing: the rollout leaves the losses. Two controls, `random` and `format`, show what part of a gain the verifier is
-not needed for (Shao et al. 2025, "Spurious Rewards", arXiv:2506.10947).
+The reward is on the completion's last token. If the grader itself failed, there is no reward and the rollout is left
+out of the losses. Two controls, `random` and `format`, show the part of a gain that does not need the verifier.
+
+Source: Shao et al. 2025, "Spurious Rewards", arXiv:2506.10947 (the controls).
 """
 
 import random
@@ -12,19 +13,19 @@ from mathppo.config import RewardSettings
 from mathppo.records import Rollout
 
 STATES_NO_ANSWER = (Status.NO_ANSWER, Status.UNPARSABLE)
-"""Verdicts on completions that state no answer, or none that can be read."""
+"""Verdicts on completions without an answer that can be read."""
 
 
 def reward_of(
     verdict: Verdict, rollout: Rollout, settings: RewardSettings, *, overlong_budget_tokens: int = 0
 ) -> float | None:
-    """Give the terminal reward of one completion, what it earned minus its penalties; None where the grader failed.
+    """Return the terminal reward of one completion minus its penalties; None if the grader itself failed.
 
     Args:
-        verdict: the grader's.
-        rollout: what was graded.
+        verdict: the grader's verdict.
+        rollout: the completion.
         settings: the kind of reward and its values.
-        overlong_budget_tokens: the completion's token budget, where the soft overlong penalty is on; else 0.
+        overlong_budget_tokens: the completion's token budget if the soft overlong penalty is on, else 0.
     """
     if verdict.status is Status.ERROR:
         return None
@@ -35,10 +36,10 @@ def reward_of(
 def penalties_of(
     verdict: Verdict, rollout: Rollout, settings: RewardSettings, *, overlong_budget_tokens: int = 0
 ) -> dict[str, float]:
-    """Give what each penalty that is switched on takes off this completion, by its name; arguments as in `reward_of`.
+    """Return the penalties of one completion by name, those that are switched on; arguments as in `reward_of`.
 
-    `missing_stop_penalty` goes by the flag that the engine set, never by the ids: a completion may end in a stop token
-    that is not the tokenizer's own.
+    `missing_stop_penalty` depends on the flag that the engine set, not on the ids: a completion may end in a stop token
+    other than the tokenizer's end token.
     """
     penalties = {}
     if settings.format_penalty:
@@ -52,7 +53,12 @@ def penalties_of(
 
 
 def overlong_penalty(num_tokens: int, budget_tokens: int, settings: RewardSettings) -> float:
-    """Give the soft overlong penalty: 0 up to the buffer's start, then linear to `overlong_penalty` at the budget.
+    """Return the soft overlong penalty: 0 up to the buffer's start, then linear to `overlong_penalty` at the budget.
+
+    Args:
+        num_tokens: completion length, stop token included.
+        budget_tokens: the completion's token budget.
+        settings: the penalty and the buffer before the budget.
 
     Source: DAPO (Yu et al. 2025, arXiv:2503.14476), equation 13.
     """
@@ -62,7 +68,7 @@ def overlong_penalty(num_tokens: int, budget_tokens: int, settings: RewardSettin
 
 def _earned(verdict: Verdict, rollout: Rollout, settings: RewardSettings) -> float:
     if settings.kind == "random":
-        # The sample's own seed, so that the coin falls the same way whenever it is thrown again.
+        # Seeded by the sample, so that grading again gives the same reward.
         earned = random.Random(f"reward {rollout.seed}").random() < 0.5
     elif settings.kind == "format":
         earned = verdict.status not in (*STATES_NO_ANSWER, Status.OVER_BUDGET)

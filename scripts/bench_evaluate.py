@@ -22,19 +22,19 @@ import torch
 
 from graders import GraderPool
 from mathppo.config import Config, GraderSettings, load_config
-from mathppo.evaluate.accuracy import Evaluation
+from mathppo.evaluate.accuracy import Evaluation, Mode
 from mathppo.evaluate.benchmarks import find_card, load_benchmark
 from mathppo.evaluate.paired import difference_interval, mcnemar_p, sign_flip_p
 from mathppo.evaluate.samples import SAMPLES, Sample
 from mathppo.evaluate.statistics import accuracy_interval
 from mathppo.generator.base import Request
 from mathppo.generator.hf.hf_generator import HFGenerator
-from mathppo.pipeline.stages.benchmark import tally
-from mathppo.pipeline.stages.grade_samples import grade_samples
-from mathppo.pipeline.stages.sample_and_grade import sampling_of
+from mathppo.pipeline.benchmark_folder import answers_of, grade_samples
+from mathppo.pipeline.stages.evaluate import tally
+from mathppo.pipeline.stages.generate import sampling_of
 from mathppo.prompts import encode_prompt
 from mathppo.records import FinishReason, Problem
-from mathppo.storage.append_log import AppendLog, read_log
+from mathppo.storage.store import open_log, read_log
 
 MAX_S, MAX_BYTES = 60.0, 1 << 30
 STEPS = ("We add the two numbers and get {}.", "Then we halve it, which gives {}.", "So x + {} = 12 and we move on.")
@@ -78,9 +78,9 @@ def bench_log(num_problems: int, num_samples: int, num_workers: int) -> bool:
     settings = GraderSettings(num_workers=num_workers)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "samples.jsonl"
-        with AppendLog(log, SAMPLES) as out:
+        with open_log(log) as out:
             for problem in problems:
-                out.append(recorded(problem, index, source) for index in range(num_samples))
+                out.append(SAMPLES.encode(recorded(problem, index, source)) for index in range(num_samples))
         size = log.stat().st_size
         started = time.monotonic()
         samples = list(read_log(log, SAMPLES))
@@ -88,7 +88,8 @@ def bench_log(num_problems: int, num_samples: int, num_workers: int) -> bool:
             by_id = {problem.id: problem for problem in problems}
             graded = grade_samples(pool, settings, samples, by_id, Path(folder) / "verdicts.jsonl", template="plain")
             at_graded = time.monotonic()
-            evaluation: Evaluation = tally(pool, "bench", 0, problems, samples, graded).evaluation
+            answers = answers_of(samples, graded)
+            evaluation: Evaluation = tally("bench", 0, Mode.SAMPLED, problems, answers, pool).evaluation
         finished = time.monotonic()
     row = evaluation.overall
     own, workers = (resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

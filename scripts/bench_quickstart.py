@@ -27,8 +27,8 @@ from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
 from mathppo.learner.supervised import make_optimizer, supervised_step
 from mathppo.pipeline.run_directory import RunDirectory
-from mathppo.pipeline.stages.evaluate import evaluate_policy, read_evaluations
-from mathppo.pipeline.stages.sample_and_grade import open_pool
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_held_out, read_evaluations
+from mathppo.pipeline.stages.grade import open_pool
 from mathppo.pipeline.stages.warmstart import draw_examples
 from mathppo.pipeline.train import train
 from mathppo.progress import Reporter
@@ -142,10 +142,9 @@ def supervise(seed: int, variant: str, out: Path, config: Config, ppo: Outcome) 
         engine = HFGenerator(policy, tokenizer, max_batch_size=config.generator.max_batch_size)
         held_out = read_artefact(run.held_out_problems, PROBLEMS)
         with open_pool(config.grader) as pool:
+            policy = Policy(engine, tokenizer, "step 0", weights=str(step), step=0)
             for mode in Mode:
-                evaluate_policy(
-                    engine, tokenizer, pool, held_out, config, folder, mode=mode, policy_step=0, weights=str(step)
-                )
+                evaluate_held_out(policy, pool, held_out, config, folder, mode)
     return Outcome(seed, variant, ppo.before, by_mode(read_evaluations(folder)), budget_s)
 
 

@@ -1,4 +1,4 @@
-"""The sandbox: answers a second, cost of the layers, time to be ready again after a kill, and work lost to hangs.
+"""Sandbox benchmark: answers per second, cost of the layers, recovery time after a kill, and lost work.
 
 scripts/bench sandbox [--answers N] [--json]
 """
@@ -34,7 +34,7 @@ class Equal:
         status = Status.CORRECT if completion == reference else Status.INCORRECT
         return Verdict(status, completion, self.name, "exact", "", 0.0)
 
-class Stranger(Equal):
+class ThirdParty(Equal):
     answers_per_process = 8
 """
 REPEATS = 15
@@ -48,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         plug_in = Path(directory) / "bench_plug_in.py"
         plug_in.write_text(PLUG_IN)
-        numbers = measure(f"{plug_in}:Equal", f"{plug_in}:Stranger", options.answers)
+        numbers = measure(f"{plug_in}:Equal", f"{plug_in}:ThirdParty", options.answers)
     if options.json:
         print(json.dumps(numbers))
         return
@@ -56,29 +56,29 @@ def main() -> None:
         print(f"{name:44} {value:>12,.2f}")
 
 
-def measure(kept: str, stranger: str, num_answers: int) -> dict[str, float]:
-    """Give every number by name; rates are the best of some runs, latencies and the cost medians."""
+def measure(kept: str, third_party: str, num_answers: int) -> dict[str, float]:
+    """Return every figure by name: rates are the best of several runs; latencies and the cost are medians."""
     items = [(str(k % 10), "3") for k in range(num_answers)]
     with GraderPool(kept) as locked, GraderPool(kept, lockdown=False) as bare:
         for pool in (locked, bare):
             pool.grade(items)
-        # by turns, so that what else runs on the machine meets both alike
+        # alternately, so other load on the machine affects both equally
         rates = [(answers_per_s(locked, items), answers_per_s(bare, items)) for _ in range(REPEATS)]
         single_s = statistics.median(seconds(lambda: locked.grade([("3", "3")])) for _ in range(500))
-    with GraderPool(stranger) as disposable:
+    with GraderPool(third_party) as disposable:
         fork_rate = max(answers_per_s(disposable, items[:800]) for _ in range(REPEATS))
     with GraderPool("math") as math:
         math_items = [("so it is \\boxed{1/2}", "0.5"), ("\\boxed{\\sqrt{12}}", "2\\sqrt{3}")] * 1000
         math_rate = max(answers_per_s(math, math_items) for _ in range(2))
     locked_rate, bare_rate = (max(column) for column in zip(*rates, strict=True))
     return {
-        "round trips a second, locked": locked_rate,
-        "round trips a second, bare worker": bare_rate,
+        "round trips per second, sandboxed": locked_rate,
+        "round trips per second, without layers": bare_rate,
         "cost of the layers, percent": 100 * (statistics.median(bare / locked for locked, bare in rates) - 1),
-        "one answer alone, microseconds": 1e6 * single_s,
-        "a stranger's grader, answers a second": fork_rate,
-        "math grader, answers a second": math_rate,
-        **ready_again(kept),
+        "single answer, microseconds": 1e6 * single_s,
+        "third-party grader, answers per second": fork_rate,
+        "math grader, answers per second": math_rate,
+        **recovery(kept),
         **lost_work(kept, num_answers),
     }
 
@@ -93,8 +93,8 @@ def seconds(work) -> float:
     return time.perf_counter() - begin
 
 
-def ready_again(grader: str) -> dict[str, float]:
-    """Time from the verdict on a hang to the next easy verdict, and how far a hang overruns its limit."""
+def recovery(grader: str) -> dict[str, float]:
+    """Return the time from the verdict on a hang to the next verdict, and by how much a hang exceeds its limit."""
     limit_s = 0.2
     after, over = [], []
     with GraderPool(grader, num_workers=1, time_limit_s=limit_s) as pool:
@@ -102,17 +102,17 @@ def ready_again(grader: str) -> dict[str, float]:
             over.append(seconds(lambda: pool.grade([("hang", "1")])) - limit_s)
             after.append(seconds(lambda: pool.grade([("1", "1")])))
     return {
-        "overrun of the limit by a hang, ms": 1e3 * statistics.median(over),
+        "hang beyond its limit, ms": 1e3 * statistics.median(over),
         "killed to next verdict, ms": 1e3 * statistics.median(after),
         "killed to next verdict, worst, ms": 1e3 * max(after),
     }
 
 
 def lost_work(grader: str, num_answers: int) -> dict[str, float]:
-    """Mix 50 hangs and 50 crashes into the answers, and count what is missing or wrong."""
+    """Grade answers with 50 hangs and 50 crashes among them, and count missing and wrong verdicts."""
     step = num_answers // 50
-    deeds = {0: "hang", step // 2: "crash"}
-    items = [(deeds.get(k % step, str(k % 10)), "3") for k in range(num_answers)]
+    failures = {0: "hang", step // 2: "crash"}
+    items = [(failures.get(k % step, str(k % 10)), "3") for k in range(num_answers)]
     verdicts: list[Verdict | None] = [None] * num_answers
     begin = time.perf_counter()
     with GraderPool(grader, time_limit_s=0.2) as pool:

@@ -116,9 +116,9 @@ def target(tally: Tally) -> Any:
     """Return a function that runs one grader as a worker would and tallies the outcome."""
     from graders.errors import BadReference
     from graders.grader import resolve
-    from graders.sandbox.child import warmup
-    from graders.sandbox.child.grader_spec import declared
-    from graders.sandbox.child.validate_verdict import sound
+    from graders.sandbox.child.grader_spec import read_grader_spec
+    from graders.sandbox.child.late_imports import warm_up
+    from graders.sandbox.child.validate_verdict import validate_verdict
     from graders.sandbox.isolation.rlimits import INT_DIGITS_LIMIT, RECURSION_LIMIT
 
     sys.setrecursionlimit(RECURSION_LIMIT)
@@ -126,7 +126,7 @@ def target(tally: Tally) -> Any:
     signal.signal(signal.SIGPROF, _over_limit)
     graders: dict[str, Any] = {name: resolve(name) for name in GRADERS}
     for grader in graders.values():
-        warmup.run(grader, declared(grader, trusted=True))
+        warm_up(grader, read_grader_spec(grader, trusted=True))
 
     def try_one(name: str, completion: str, reference: str, question: str | None) -> None:
         grader = graders[name]
@@ -135,7 +135,7 @@ def target(tally: Tally) -> Any:
         try:
             reading = grader.read(completion, question=question)
             sent = msgspec.msgpack.decode(msgspec.msgpack.encode(reading), type=type(reading))
-            outcome = sound(grader.judge(sent, reference, question=question), name, 0.0).status.value
+            outcome = validate_verdict(grader.judge(sent, reference, question=question), name, 0.0).status.value
         except BadReference:
             outcome = "bad reference"
         except (Exception, OverLimitError) as error:  # noqa: BLE001  the failures that fuzzing looks for

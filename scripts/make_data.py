@@ -1,4 +1,4 @@
-"""Regenerate the held-out equation sets, byte for byte, and print their lines of `data/README.md`.
+"""Rebuild the held-out sets byte for byte, and print their rows of the table in `data/README.md`.
 
 python scripts/make_data.py [FOLDER]      FOLDER defaults to data/held_out
 """
@@ -14,7 +14,7 @@ from mathppo.problems import HELD_OUT_COUNTS, held_out_set
 
 
 def held_out_lines(name: str) -> bytes:
-    """The held-out file of a family: one problem record a line."""
+    """Return the held-out file of a family: one problem record per line."""
     problems = held_out_set(name, HELD_OUT_COUNTS[name])
     return b"".join(msgspec.json.encode(problem) + b"\n" for problem in problems)
 

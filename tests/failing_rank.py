@@ -1,4 +1,4 @@
-"""What torchrun starts where one rank is to fail: `mathppo` whose learner raises on rank 1 at its second update."""
+"""`mathppo` with a learner that raises on rank 1 at its second update, for torchrun to start."""
 
 import os
 import sys

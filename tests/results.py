@@ -1,4 +1,4 @@
-"""Results of evaluations that tests of comparisons and exports share."""
+"""Results of evaluations for tests of comparisons and exports."""
 
 from typing import Any
 

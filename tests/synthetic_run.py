@@ -1,4 +1,4 @@
-"""A made-up run directory with every piece a report reads, from a few formulas and one seed."""
+"""Synthetic run directory with every file that a report reads, from a few formulas and one seed."""
 
 import json
 import math
@@ -32,7 +32,7 @@ held_out = "linear"
 
 
 def skill(iteration: int, lift: float) -> float:
-    """Accuracy of the made-up policy: a rise that flattens."""
+    """Return the accuracy of the synthetic policy, which rises and saturates."""
     return 0.36 + lift * (1 - math.exp(-iteration / 38))
 
 
@@ -101,7 +101,7 @@ def evaluation(step: int, mode: Mode, lift: float, count: int = 2000) -> Evaluat
 
 
 def result(found: Evaluation, step: int) -> Result:
-    """The same problem by problem: those that are solved at one step mostly stay solved at the next."""
+    """Return the evaluation problem by problem; problems solved at one step mostly stay solved at the next."""
     count = found.overall.num_problems
     hardness = random.Random(1)
     luck = random.Random(step + 1)
@@ -115,7 +115,7 @@ def result(found: Evaluation, step: int) -> Result:
 
 
 def write_regressions(folder: Path) -> None:
-    """Write the problems and the rollouts of the first and the last greedy evaluation, with two problems lost."""
+    """Write problems, rollouts and scores of the first and last greedy evaluation, with two problems lost."""
     texts = [("Solve $\\frac{x}{2}+3=7$ <b>", "8"), ("What is $\\sqrt{16}$?", "4"), ("What is 1+1?", "2")]
     problems = [Problem(id=f"p{i}", question=text, reference=right) for i, (text, right) in enumerate(texts)]
     store.write_artefact(folder / "problems" / "held_out", store.PROBLEMS, problems, "made")
@@ -136,7 +136,10 @@ def write_regressions(folder: Path) -> None:
             )
             for problem, right in zip(problems, solved, strict=True)
         ]  # fmt: skip
-        store.write_artefact(folder / "evaluations" / f"{step:06d}" / "greedy" / "scored", store.SCORED, scored, "made")
+        at = folder / "evaluations" / f"{step:06d}" / "greedy"
+        store.write_artefact(at / "rollouts", store.ROLLOUTS, [item.rollout for item in scored], "made")
+        scores = [item.score for item in scored]
+        store.write_artefact(at / "scored", store.SCORED, scores, "made", source=at / "rollouts")
 
 
 def view(index: int, source: random.Random, completion: list[str] | None = None) -> RolloutView:
@@ -162,7 +165,7 @@ def view(index: int, source: random.Random, completion: list[str] | None = None)
 
 
 def write_run(folder: Path, *, lift: float = 0.58, iterations: int = 140, seed: int = 0, views: int = 60) -> Path:
-    """Write the whole run directory; `lift` is how far accuracy rises."""
+    """Write the whole run directory; `lift` is the gain in accuracy."""
     source = random.Random(seed)
     folder.mkdir(parents=True)
     for epoch in range(1, 9):

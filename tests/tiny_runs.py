@@ -1,4 +1,4 @@
-"""Tiny models, rollouts and settings that whole-stage tests share."""
+"""Tiny models, rollouts and settings for tests of whole stages."""
 
 import random
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ TINY = (
     ("evaluate.num_problems", "6"),
     ("evaluate.num_problems_final", "10"),
 )
-"""Settings of a whole run that takes seconds; it learns nothing."""
+"""Settings of a whole run that takes seconds and learns nothing."""
 
 
 def tiny_config(*overrides: tuple[str, str]) -> Config:
@@ -44,9 +44,9 @@ def tiny_config(*overrides: tuple[str, str]) -> Config:
 
 
 def tiny_learner(*, seed: int = 0, temperature: float = 1.0, ranks: Ranks = ALONE, **settings: object) -> Learner:
-    """A learner whose critic has a head that is not zero, so that values matter.
+    """Return a learner whose critic has a head that is not zero, so that values matter.
 
-    Tests learn from the same made-up rollouts at every step, so that `stale_anchor` is off unless they ask.
+    `stale_anchor` is off by default, because tests learn from the same synthetic rollouts at every step.
     """
     defaults = {"minibatches": 1, "lr_schedule": "constant", "stale_anchor": "old"}
     config = LearnerSettings(**{**defaults, **settings})  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def old_logprobs(experience: Experience) -> torch.Tensor:
 
 
 def tiny_rollouts(count: int, *, seed: int = 0, samples: int = 1) -> list[ScoredRollout]:
-    """Scored rollouts of uneven lengths, about half of them right, some truncated."""
+    """Return scored rollouts of different lengths, about half of them right, some truncated."""
     rng = random.Random(seed)
     return [
         scored_rollout(

@@ -9,9 +9,9 @@ from functools import lru_cache
 import msgspec
 
 from graders.equivalence import compare
-from graders.equivalence.arithmetic.certified import float_value
+from graders.equivalence.arithmetic.sample_points import float_value
 from graders.equivalence.compare.dispatch import WITHIN
-from graders.equivalence.compare.quantities import with_letter_unit
+from graders.equivalence.compare.quantities import names_as_unit
 from graders.errors import BadInput, BadReference
 from graders.extraction.extract import DEFAULT_POLICY, Extraction, ExtractionPolicy, extract
 from graders.parsing.parse import ParseError, parse
@@ -134,7 +134,7 @@ def _range(reference: str) -> Node | None:
 
 def _read_end(text: str) -> Node:
     node = _read_form(text)
-    node = with_letter_unit(node) or node
+    node = names_as_unit(node) or node
     if float_value(node.value if isinstance(node, Quantity) else node) is None:
         raise BadReference(f"reference: expected a number as the end of a range, got {text[:80]!r}")
     return node

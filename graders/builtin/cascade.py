@@ -8,7 +8,7 @@ import msgspec
 from graders.errors import BadGrader, GraderError
 from graders.grader import Grader, GraderOptions, SplitGrader, option_of, resolve
 from graders.sandbox.child.grader_spec import reading_decoder
-from graders.sandbox.child.validate_verdict import sound
+from graders.sandbox.child.validate_verdict import validate_verdict
 from graders.verdict import Status, Verdict
 
 
@@ -51,7 +51,8 @@ class CascadeGrader:
         verdicts: list[Verdict] = []
         for part, decoder, encoded in zip(self._parts, self._decoders, reading, strict=True):
             try:
-                verdict = sound(part.judge(decoder.decode(encoded), reference, question=question), part.name, 0.0)
+                judged = part.judge(decoder.decode(encoded), reference, question=question)
+                verdict = validate_verdict(judged, part.name, 0.0)
             except GraderError as error:  # the next grader may be able to use the reference
                 verdict = Verdict(Status.ERROR, None, part.name, "exception", f"{type(error).__name__}: {error}", 0.0)
             verdicts.append(verdict)

@@ -23,8 +23,8 @@ from graders.builtin.polynomials import (
 )
 from graders.equivalence import TooLarge, compare
 from graders.equivalence.arithmetic.balls import evaluate_ball
-from graders.equivalence.arithmetic.evaluate_tree import Undecided
-from graders.equivalence.canonical.canonicalize import lowered
+from graders.equivalence.arithmetic.evaluate_tree import NoValue
+from graders.equivalence.canonical.canonicalize import canonicalize
 from graders.errors import BadReference
 from graders.grader import GraderOptions
 from graders.parsing.parse import ParseError, parse
@@ -110,7 +110,7 @@ def _fault(problem: Problem, node: Node) -> str:
     whole = _EVERYTHING if expected is None else _NOTHING
     if expected is None or expected == 0:
         return "" if compare(node, whole).equal else f"the equation has {whole.text}"
-    found = _solutions(lowered(node), problem.unknowns)
+    found = _solutions(canonicalize(node), problem.unknowns)
     if found is None or len(found) > MAX_SOLUTIONS:
         return "the answer states no values of the unknowns"
     distinct: list[tuple[Node, ...]] = []
@@ -187,7 +187,7 @@ def _is_real(value: Node) -> bool:
         return False
     try:
         ball = evaluate_ball(value, {})
-    except (Undecided, OverflowError, ZeroDivisionError):
+    except (NoValue, OverflowError, ZeroDivisionError):
         return False
     return abs(ball.mid.imag) <= ball.radius
 

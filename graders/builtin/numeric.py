@@ -5,7 +5,7 @@ from fractions import Fraction
 from graders.builtin.answer_grader import AnswerGrader, Outcome, failed
 from graders.builtin.answer_reader import Reading, read_reference
 from graders.equivalence import TooLarge, compare
-from graders.equivalence.canonical.canonicalize import value_of
+from graders.equivalence.canonical.canonicalize import strip_label
 from graders.equivalence.compare.scalars import is_scalar
 from graders.errors import BadInput, BadReference
 from graders.grader import GraderOptions
@@ -44,7 +44,7 @@ class NumericGrader(AnswerGrader):
         Raises:
             BadReference: the reference is not a number.
         """
-        targets = [value_of(target) for target in read_reference(reference)]
+        targets = [strip_label(target) for target in read_reference(reference)]
         if not all(is_scalar(target) for target in targets):
             raise BadReference(
                 f"reference {reference[:80]!r}: expected one number; use the math grader for other answers"
@@ -54,7 +54,7 @@ class NumericGrader(AnswerGrader):
         outcome = Status.INCORRECT, "none", "no accepted form"
         for target in targets:
             try:
-                found = compare(value_of(reading.node), target, tolerance=self.tolerance)
+                found = compare(strip_label(reading.node), target, tolerance=self.tolerance)
             except TooLarge as error:
                 return Status.OVER_BUDGET, "exact", str(error)
             outcome = (Status.CORRECT if found.equal else Status.INCORRECT), found.rung, found.detail

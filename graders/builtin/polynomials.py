@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from graders.equivalence.arithmetic.rationals import number_value
+from graders.equivalence.arithmetic.evaluate_tree import number_value
 from graders.parsing.tree import Apply, Name, Node, Number
 
 MAX_DEGREE = 24

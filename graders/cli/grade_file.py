@@ -1,26 +1,24 @@
-"""`graders grade`: grades a file of any length in batches, with a progress bar, and resumes an interrupted run.
+"""Command `graders grade`: grades a file of any size in batches, with a progress bar, and resumes after a kill.
 
-Verdicts go to `.NAME.partial` next to the output, one per line in input order, and become the output when the last is
-written. Its first line is a claim, which names the input and the grader; a run with the same claim resumes after the
-last whole line.
+Verdicts go to the resumable log `.NAME.partial` in the folder of the output, one per line in input order; the log is
+renamed when the last verdict is there. A log of another input, grader or limit is discarded.
 """
 
 import argparse
 import hashlib
-import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from graders.cli.options import FOUND_FAILURE, OK, pool_of
 from graders.cli.rows import read_rows
 from graders.errors import BadInput
-from graders.sandbox.host.pool import GraderPool
+from graders.resumable_log import ResumableLog
 from graders.verdict import Status
 
 BATCH_ROWS = 4096
@@ -29,117 +27,77 @@ BAR_EVERY_S = 0.5
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One row of input; other fields are ignored."""
+    """One line of input to `graders grade`; other fields are ignored."""
 
     completion: str
     reference: str
     question: str | None = None
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Input and settings of the verdicts in a partial file; it is resumed only if all of them match."""
-
-    input_sha256: str
-    grader: str
-    time_limit_s: float
-    memory_limit_bytes: int
-
-
-class _VerdictStatus(msgspec.Struct, frozen=True):
+class _StatusOnly(msgspec.Struct, frozen=True):
     status: Status
 
 
 def grade(options: argparse.Namespace) -> int:
-    """Grade a file and return 1 if the grader failed on any row."""
-    total = sum(1 for _ in read_rows(options.file, Row))  # rejects an invalid line before any work is done
-    if options.out is None:
-        with pool_of(options) as pool:
-            counts = _graded(pool, options.file, total, Counter(), sys.stdout.buffer)
-    else:
-        counts = _resumable(options, total)
+    """Grade a file; return 1 if an answer could not be graded."""
+    total = sum(1 for _ in read_rows(options.file, Row))  # reject a bad line before any work is done
+    counts = _grade_to_file(options, total) if options.out else _grade_rows(options, total, Counter(), _write_to_stdout)
     summary = ", ".join(f"{status.value} {counts[status]}" for status in Status if counts[status])
     print(summary or f"{options.file}: no rows", file=sys.stderr)
     return FOUND_FAILURE if counts[Status.ERROR] else OK
 
 
 def partial_path(out: Path) -> Path:
-    """Return the file that holds the verdicts of an unfinished run."""
+    """Return the log of an unfinished run."""
     return out.with_name(f".{out.name}.partial")
 
 
-def _resumable(options: argparse.Namespace, total: int) -> Counter[Status]:
-    partial = partial_path(options.out)
+def _grade_to_file(options: argparse.Namespace, total: int) -> Counter[Status]:
+    key = [_sha256(options.file), options.grader, options.time_limit, options.memory_limit]
     try:
-        claim = Claim(_sha256(options.file), options.grader, options.time_limit, options.memory_limit)
-        done = _resume(partial, claim)
-        if sum(done.values()):
-            print(f"resuming after {sum(done.values())} of {total} rows", file=sys.stderr)
-        with pool_of(options) as pool, partial.open("ab") as file:
-            counts = _graded(pool, options.file, total, done, file)
-        _publish(partial, options.out)
+        with ResumableLog(partial_path(options.out), msgspec.json.encode(key).decode(), restart=True) as log:
+            done = _count_verdicts(log)
+            if done.total():
+                print(f"resuming after {done.total()} of {total} rows", file=sys.stderr)
+            counts = _grade_rows(options, total, done, log.append)
+            log.publish(options.out)
     except OSError as error:
         raise BadInput(f"{options.out}: expected a writable location, got {error.strerror}") from error
     return counts
 
 
-def _graded(pool: GraderPool, path: Path, total: int, done: Counter[Status], file: IO[bytes]) -> Counter[Status]:
-    """Grade the rows that are not done, append their verdicts to `file`, and return the counts of all rows."""
-    counts = Counter(done)
-    rows = islice(read_rows(path, Row), sum(done.values()), None)
-    bar = ProgressBar(total, sum(done.values()))
-    while batch := list(islice(rows, BATCH_ROWS)):
-        verdicts = pool.grade([(row.completion, row.reference, row.question) for row in batch])
-        file.write(b"".join(msgspec.json.encode(verdict) + b"\n" for verdict in verdicts))
-        file.flush()
-        counts.update(verdict.status for verdict in verdicts)
-        bar.show(sum(counts.values()))
+def _count_verdicts(log: ResumableLog) -> Counter[Status]:
+    """Count the verdicts in a log by status, and cut it before the first damaged line."""
+    counts: Counter[Status] = Counter()
+    decoder = msgspec.json.Decoder(_StatusOnly)
+    for line in log.lines():
+        try:
+            counts[decoder.decode(line).status] += 1
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            break
+    log.keep(counts.total())
+    return counts
+
+
+def _grade_rows(
+    options: argparse.Namespace, total: int, done: Counter[Status], write: Callable[[Iterable[bytes]], None]
+) -> Counter[Status]:
+    """Grade the rows that come after those already done, write their verdicts, and return the counts of all."""
+    counts, rows = Counter(done), islice(read_rows(options.file, Row), done.total(), None)
+    bar = ProgressBar(total, done.total())
+    with pool_of(options) as pool:
+        while batch := list(islice(rows, BATCH_ROWS)):
+            verdicts = pool.grade([(row.completion, row.reference, row.question) for row in batch])
+            write([msgspec.json.encode(verdict) for verdict in verdicts])
+            counts.update(verdict.status for verdict in verdicts)
+            bar.show(counts.total())
     bar.close()
     return counts
 
 
-def _resume(partial: Path, claim: Claim) -> Counter[Status]:
-    """Cut a partial file after its last whole line and return its counts; empty it if its claim differs."""
-    counts: Counter[Status] = Counter()
-    end = 0
-    if partial.exists():
-        decoder = msgspec.json.Decoder(_VerdictStatus)
-        with partial.open("rb") as file:
-            if _claimed(file.readline()) == claim:
-                end = file.tell()
-                for line in file:
-                    try:
-                        counts[decoder.decode(line).status] += 1 if line.endswith(b"\n") else 0
-                    except (msgspec.MsgspecError, UnicodeDecodeError):
-                        break
-                    end += len(line) if line.endswith(b"\n") else 0
-    with partial.open("r+b" if end else "wb") as file:
-        file.truncate(end)
-        if not end:
-            file.write(msgspec.json.encode(claim) + b"\n")
-    return counts
-
-
-def _claimed(line: bytes) -> Claim | None:
-    try:
-        return msgspec.json.decode(line, type=Claim)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-def _publish(partial: Path, out: Path) -> None:
-    """Write the verdicts without the claim to `out` in one atomic step."""
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        with partial.open("rb") as source, aside.open("wb") as target:
-            source.readline()
-            while block := source.read(1 << 20):
-                target.write(block)
-            target.flush()
-            os.fsync(target.fileno())
-        aside.replace(out)
-        partial.unlink()
-    finally:
-        aside.unlink(missing_ok=True)
+def _write_to_stdout(lines: Iterable[bytes]) -> None:
+    sys.stdout.buffer.writelines(line + b"\n" for line in lines)
+    sys.stdout.buffer.flush()
 
 
 def _sha256(path: Path) -> str:
@@ -148,11 +106,11 @@ def _sha256(path: Path) -> str:
 
 
 class ProgressBar:
-    """Progress bar on stderr; prints nothing if stderr is not a terminal.
+    """One line on stderr that is redrawn as rows are done; silent if stderr is not a terminal.
 
     Args:
         total: number of rows.
-        done: rows graded by an earlier run.
+        done: number of rows done before.
     """
 
     def __init__(self, total: int, done: int) -> None:
@@ -162,7 +120,7 @@ class ProgressBar:
         self._visible = sys.stderr.isatty()
 
     def show(self, done: int) -> None:
-        """Redraw the bar for this number of rows, at most twice per second."""
+        """Draw the bar at `done` rows, at most every `BAR_EVERY_S` seconds."""
         now = time.monotonic()
         if self._visible and (now - self._drawn >= BAR_EVERY_S or done == self.total):
             self._drawn = now

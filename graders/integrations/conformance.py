@@ -13,7 +13,7 @@ from typing import Literal, cast
 import msgspec
 
 from graders.grader import Grader, is_shipped, resolve
-from graders.sandbox.child.grader_spec import declared
+from graders.sandbox.child.grader_spec import read_grader_spec
 from graders.sandbox.host.pool import GraderPool
 from graders.verdict import Status, Verdict
 
@@ -116,7 +116,7 @@ def conform(spec: str, labelled: Sequence[Labelled] = ()) -> Conformance:
         GraderError: the grader cannot be loaded or started.
     """
     grader = resolve(spec)
-    examples = declared(grader, trusted=is_shipped(spec)).examples
+    examples = read_grader_spec(grader, trusted=is_shipped(spec)).examples
     known = [Labelled(example.completion, example.reference, Status(example.status)) for example in examples]
     with GraderPool(spec, num_workers=2, time_limit_s=TIME_LIMIT_S) as pool:
         verdicts = pool.grade([(row.completion, row.reference, row.question) for row in labelled])

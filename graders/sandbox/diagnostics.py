@@ -8,33 +8,33 @@ from graders.sandbox.protocol import MAX_DETAIL_CHARS
 
 _REMEDIES = {
     errno.EMFILE: "use fewer workers, or raise the limit on open files (ulimit -n)",
-    errno.ENFILE: "use fewer workers, or close what holds files open on this machine",
+    errno.ENFILE: "use fewer workers, or close programs that hold many open files",
     errno.EAGAIN: "use fewer workers, or raise the limit on processes (ulimit -u)",
     errno.ENOMEM: "use fewer workers, or give them more memory",
 }
 
 
-def shortage(error: OSError) -> str:
-    """Give what the system said, of which file if any, and the remedy."""
-    said = os.strerror(error.errno) if error.errno else str(error)
+def explain_os_error(error: OSError) -> str:
+    """Return the system's message, the file if there is one, and a remedy."""
+    message = os.strerror(error.errno) if error.errno else str(error)
     where = f": {error.filename}" if error.filename else ""
-    remedy = "check that it is there and may be used" if error.filename else "run graders doctor"
-    return f"{said}{where}; {_REMEDIES.get(error.errno or 0, remedy)}"
+    remedy = "check that it exists and is accessible" if error.filename else "run graders doctor"
+    return f"{message}{where}; {_REMEDIES.get(error.errno or 0, remedy)}"
 
 
 def describe(error: BaseException) -> str:
-    """Give an exception as one bounded, encodable line, even if its own `__str__` fails."""
+    """Return an exception as one bounded, encodable line, even if its `__str__` fails."""
     try:
-        return one_line(f"{kind_of(error)}: {error}")
-    except BaseException:  # noqa: BLE001  the text of a hostile exception is hostile code
-        return kind_of(error)
+        return one_line(f"{type_name(error)}: {error}")
+    except BaseException:  # noqa: BLE001  __str__ of a hostile exception is hostile code
+        return type_name(error)
 
 
 def one_line(text: str) -> str:
-    """Give a text as one bounded, encodable line."""
+    """Return a text as one bounded, encodable line."""
     return text[:MAX_DETAIL_CHARS].encode("utf-8", "replace").decode().replace("\n", " ")
 
 
-def kind_of(thing: Any) -> str:
-    """Give the name of a thing's type, even where the type's own type would lie about it."""
-    return type.__dict__["__name__"].__get__(type(thing))
+def type_name(value: Any) -> str:
+    """Return the name of a value's type, even if its metaclass overrides `__name__`."""
+    return type.__dict__["__name__"].__get__(type(value))

@@ -1,8 +1,9 @@
-"""The messages between the caller's process, the zygote and the workers, and how they are framed in a pipe.
+"""Sandbox protocol: the messages between the caller, the zygote and the workers, and their framing in a pipe.
 
-A frame is a length (u32, little-endian) and that many bytes of msgpack. The length is checked before a byte of it is
-kept. A worker's frames are untrusted: they are decoded into the bounded types below and nothing else. None of these
-nests, and what does is carried as bytes, for a decoder recurses on the stack of the caller (note G7).
+A frame is a length (u32, little-endian) followed by that many bytes of msgpack. The length is checked before any of
+the payload is stored. Frames from a worker are untrusted: they are decoded into the bounded types below and nothing
+else. None of these types nests, and nested data is carried as bytes, because a decoder recurses on the stack of the
+caller (note G7).
 """
 
 from collections.abc import Iterator
@@ -12,24 +13,24 @@ import msgspec
 from msgspec import Meta
 
 MAX_FRAME_BYTES = 16 << 20
-"""Bound on one frame to a worker: a chunk of completions."""
+"""Limit on a frame sent to a worker: one chunk of completions."""
 MAX_RESULT_BYTES = 8 << 20
-"""Bound on one frame from a worker."""
+"""Limit on a frame received from a worker."""
 MAX_READING_BYTES = 64 << 10
-"""Bound on what reading one completion may yield."""
+"""Limit on the encoded result of reading one completion."""
 MAX_DETAIL_CHARS = 500
 MAX_ANSWER_CHARS = 4096
 MAX_GRADER_CHARS = 100
 MAX_METHOD_CHARS = 40
 MAX_REASON_CHARS = 400
 MAX_VERDICT_CHARS = MAX_ANSWER_CHARS + MAX_DETAIL_CHARS + MAX_GRADER_CHARS + MAX_METHOD_CHARS
-"""Of all texts of a verdict: answer, detail, and the names of grader and method."""
+"""Limit on all texts of a verdict together: answer, detail, grader and method."""
 
 Role = Literal["grade", "read", "judge"]
 
 
 class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One isolation layer as it stands in a live process: what was observed, not what was asked for."""
+    """One isolation layer of a live process: the observed state, not the requested one."""
 
     name: Annotated[str, Meta(max_length=40)]
     state: Literal["active", "unavailable", "off"]
@@ -37,7 +38,7 @@ class Layer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first message to a zygote: everything it must know, none of it secret."""
+    """Caller to zygote, first: its complete configuration, which contains no secrets."""
 
     spec: str
     origin: str | None
@@ -47,7 +48,7 @@ class Setup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A completion whose verdict is known beforehand: warms a worker up, and serves as its canary."""
+    """A completion with a known verdict, used to warm up workers and as a canary."""
 
     completion: str
     reference: str
@@ -55,89 +56,89 @@ class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ready"):
-    """A zygote's answer once the grader is loaded and warmed up."""
+    """Zygote to caller, first: the grader is loaded and warmed up."""
 
     name: str
     split: bool
-    shows: bool
+    has_shown: bool
     runs_programs: bool
     trusted: bool
     answers_per_process: int
-    """0 where processes may be kept, 1 where each completion gets one of its own."""
+    """0: processes may be kept; otherwise the number of completions after which a process is replaced."""
     requires: list[str]
     examples: list[Example]
     layers: list[Layer]
 
 
-class Refused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refused"):
-    """A zygote's answer when the grader cannot be had; `error` names a class of `graders.errors`."""
+class LoadFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="load_failed"):
+    """Zygote to caller, first: the grader cannot be loaded; `error` names a class of `graders.errors`."""
 
     error: str
     message: str
 
 
-class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="fork"):
-    """Ask for a worker; `token` is the caller's number for it."""
+class Spawn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn"):
+    """Caller to zygote: fork a worker; `token` is the caller's number for it."""
 
     token: int
     role: Role
 
 
-class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="end"):
-    """Ask that a worker be killed, if it still lives, and buried."""
+class Kill(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="kill"):
+    """Caller to zygote: kill a worker if it is alive, and reap it."""
 
     token: int
 
 
-class Learn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="learn"):
-    """Ask that a module be imported for workers to come: one that a locked worker was missing."""
+class Preload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="preload"):
+    """Caller to zygote: import a module that a worker tried to import, so that workers forked later have it."""
 
     module: Annotated[str, Meta(max_length=200)]
 
 
-class Born(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="born"):
-    """A worker exists; its three pipe ends travel with this message."""
+class Started(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="started"):
+    """Zygote to caller: a worker was forked; the caller's ends of its three pipes are attached to this message."""
 
     token: int
     pid: int
 
 
-class Stillborn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stillborn"):
-    """A worker could not be forked."""
+class SpawnFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spawn_failed"):
+    """Zygote to caller: a worker could not be forked."""
 
     token: int
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 
 
-class Gone(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="gone"):
-    """A worker is dead and buried; `exit_code` is negative for a signal."""
+class Exited(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="exited"):
+    """Zygote to caller: a worker was reaped; `exit_code` is negative for a signal."""
 
     token: int
     exit_code: int
 
 
 TextTasks = tuple[int, list[tuple[str, str | None, str | None]]]
-"""A chunk of work for a grading or reading worker: its number, and (completion, reference, question) of each task.
-The number guards against mix-ups; it is no secret, and no proof of anything."""
+"""Caller to worker: the number of a chunk, and (completion, reference, question) per task. The number detects
+mix-ups; it is neither secret nor a proof of origin."""
 ReadingTasks = tuple[int, list[tuple[bytes, str, str | None]]]
-"""The same for a judge, with an encoded `Read` in the completion's place."""
+"""A chunk for a judging worker: an encoded `Read` replaces the completion."""
 
 
-class Locked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="locked"):
-    """A worker's first frame: it is locked down and waits. `pid` is its number where the caller lives, or 0."""
+class Sandboxed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sandboxed"):
+    """Worker to caller, first: its sandbox is in place. `pid` is its process id in the caller's namespace, or 0."""
 
     layers: Annotated[list[Layer], Meta(max_length=32)]
     pid: Annotated[int, Meta(ge=0)]
 
 
-class Unfit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unfit"):
-    """A worker's only frame, where it could not be locked down or made ready."""
+class StartFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="start_failed"):
+    """Worker to caller, first: it could not set up its sandbox, and exits."""
 
     reason: Annotated[str, Meta(max_length=MAX_REASON_CHARS)]
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Results of consecutive tasks of a chunk, beginning with number `first`; each is decoded by its role's type."""
+    """Worker to caller: results of consecutive tasks from position `first`, each to be decoded by the role's type."""
 
     chunk: int
     first: int
@@ -145,7 +146,7 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="failure"):
-    """Why a completion could not be read. There is no way to say "correct" here: a reader owns no verdict (note G1)."""
+    """The reason why a completion could not be read. The type cannot express "correct" (note G1)."""
 
     status: Literal["over_budget", "error"]
     method: Annotated[str, Meta(max_length=40)]
@@ -154,30 +155,30 @@ class Failure(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="read"):
-    """A completion that was read: the reading, still encoded; only the judge decodes it, into its own bounded type."""
+    """A successful reading, still encoded; only the judge decodes it, into the grader's bounded type."""
 
     reading: Annotated[bytes, Meta(max_length=MAX_READING_BYTES)]
     duration_s: Annotated[float, Meta(ge=0, le=1e6)]
 
 
-def framed(payload: bytes) -> bytes:
-    """Give the payload with its length in front."""
+def encode_frame(payload: bytes) -> bytes:
+    """Return the payload with its length in front."""
     return len(payload).to_bytes(4, "little") + payload
 
 
 class FrameError(Exception):
-    """The other end broke the protocol; it is not to be read any further."""
+    """The peer violated the protocol; its pipe must not be read any further."""
 
 
 class FrameBuffer:
-    """Bytes from a pipe, cut into frames."""
+    """Splits bytes from a pipe into frames of at most `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
         self._pending = bytearray()
         self._max_bytes = max_bytes
 
     def feed(self, received: bytes) -> Iterator[bytes]:
-        """Take what was received and give the payloads of the frames that it completes.
+        """Append received bytes and yield the payload of each completed frame.
 
         Raises:
             FrameError: a frame announces more bytes than allowed.

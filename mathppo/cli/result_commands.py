@@ -1,4 +1,4 @@
-"""What `evaluate --benchmarks`, `compare`, `score` and `export` print."""
+"""Commands on results: `evaluate --benchmarks`, `compare`, `score` and `export`, and what they print."""
 
 import argparse
 import time
@@ -15,17 +15,18 @@ from mathppo.evaluate.benchmarks import Benchmark, load_benchmark, parse_benchma
 from mathppo.evaluate.compare import compare_results
 from mathppo.evaluate.result import Result
 from mathppo.evaluate.tables import percent
-from mathppo.pipeline.stages.benchmark import Prompting, evaluate_benchmarks
+from mathppo.pipeline.benchmark_folder import read_results
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_benchmarks
 from mathppo.pipeline.stages.export import export
+from mathppo.pipeline.stages.generate import check_size
+from mathppo.pipeline.stages.grade import open_pool
 from mathppo.pipeline.stages.rescore import rescore
-from mathppo.pipeline.stages.result_files import read_results, write_record
-from mathppo.pipeline.stages.sample_and_grade import check_size, open_pool
-from mathppo.pipeline.stages.sample_log import Policy
 from mathppo.progress import Reporter
 from mathppo.report import comparison_tables, terminal_tables
+from mathppo.storage.files import write_record
 
 NUM_LISTED = 10
-"""Wins, losses and flips named on the terminal; files name all."""
+"""Wins, losses and flips listed on the terminal; files list all."""
 
 
 def print_table(run_dir: Path) -> None:
@@ -38,7 +39,7 @@ def print_table(run_dir: Path) -> None:
 def run_benchmarks(
     options: argparse.Namespace, config: Config, policies: Iterable[Callable[[], Policy]], reporter: Reporter
 ) -> int:
-    """Evaluate each policy on the benchmarks, and print a line for each set and prompt."""
+    """Evaluate each policy on the benchmarks, and print one line per set and prompt."""
     benchmarks = [
         (_head(load_benchmark(card, options.benchmark_dir, golds=options.golds), options.limit), samples)
         for card, samples in parse_benchmarks(options.benchmarks)
@@ -52,10 +53,10 @@ def run_benchmarks(
             policy = load()
             with closing(policy.engine):
                 for template in templates:
-                    prompting = Prompting(template.strip(), options.system_prompt)
                     for result in evaluate_benchmarks(
-                        policy, pool, benchmarks, prompting, config, options.out, golds=options.golds, reporter=reporter
-                    ):
+                        policy, pool, benchmarks, template.strip(), config, options.out, system=options.system_prompt,
+                        golds=options.golds, reporter=reporter,
+                    ):  # fmt: skip
                         if result.first_prompt is not None and result.benchmark not in {r.benchmark for r in results}:
                             reporter.say(f"{result.benchmark}, first prompt:\n{result.first_prompt.text}")
                         print(describe_result(result))
@@ -67,7 +68,7 @@ def run_benchmarks(
 
 
 def describe_result(result: Result) -> str:
-    """Give one line with an accuracy, its interval, and the shares that explain it."""
+    """Return one line with an accuracy, its interval, and the shares that explain it."""
     row = result.evaluation.overall
     parts = [
         f"{result.label} {result.model}: accuracy {percent(row.accuracy)} [{percent(row.low)}, {percent(row.high)}]",
@@ -89,7 +90,7 @@ def describe_result(result: Result) -> str:
 
 
 def describe_sensitivity(results: Iterable[Result]) -> str:
-    """Say how far each policy's accuracy on each set moves with the prompt."""
+    """Return how much each policy's accuracy on each set depends on the prompt."""
     by_set: dict[tuple[str, str], list[tuple[float, str]]] = {}
     for result in results:
         accuracy = result.evaluation.overall.accuracy
@@ -106,7 +107,7 @@ def describe_sensitivity(results: Iterable[Result]) -> str:
 
 
 def compare(options: argparse.Namespace) -> int:
-    """Compare the results of the first folder with those of each other one, and print what can be said."""
+    """Compare the results of the first folder with those of each other one, and print the differences."""
     if len(options.folders) < 2:
         raise BadSetting(f"compare: expected at least two folders, got {len(options.folders)}")
     baseline, *others = [read_results(folder) for folder in options.folders]
@@ -128,7 +129,7 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def score(options: argparse.Namespace) -> int:
-    """Grade a log again and print what changed."""
+    """Grade a log again and print the changes."""
     config: Config = options.config
     new = msgspec.structs.replace(config.grader, name=options.grader or config.grader.name)
     old = msgspec.structs.replace(new, name=options.against) if options.against else None
@@ -161,7 +162,7 @@ def export_results(options: argparse.Namespace) -> int:
 
 
 def _head(benchmark: Benchmark, limit: int) -> Benchmark:
-    """Give the first problems of a set, under a name that says so."""
+    """Return the first problems of a set, under a name that includes their number."""
     if limit <= 0 or limit >= len(benchmark.problems):
         return benchmark
     card = msgspec.structs.replace(benchmark.card, name=f"{benchmark.card.name}-first{limit}")

@@ -21,24 +21,16 @@ from mathppo.learner.backend.micro_batches import choose_device
 from mathppo.learner.backend.sharding import Ranks, join
 from mathppo.metrics import TRAINING_METRICS, Iteration, append_row
 from mathppo.pipeline.preflight import check_device
-from mathppo.pipeline.stages.evaluate import evaluate_policy
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_held_out
+from mathppo.pipeline.stages.generate import choose_problems, generate, make_requests, sampling_of
+from mathppo.pipeline.stages.grade import BackgroundGrader, grade, open_pool
 from mathppo.pipeline.stages.learn import learn, open_learner, pretrain_critic, require_known_steps
 from mathppo.pipeline.stages.prepare import held_out_problems
-from mathppo.pipeline.stages.sample_and_grade import (
-    Grading,
-    choose_problems,
-    make_requests,
-    open_pool,
-    sampling_of,
-    write_rollouts,
-    write_scored,
-)
-from mathppo.pipeline.stages.sample_log import Policy
 from mathppo.pipeline.stages.warmstart import warmstart
 from mathppo.pipeline.train import train
 from mathppo.progress import SILENT, Reporter
 from mathppo.seeds import derive_seed
-from mathppo.storage import store
+from mathppo.storage import files, store
 
 PRINTED_METRICS = (
     *("policy_loss", "value_loss", "explained_variance_outcome", "entropy", "approx_kl", "ref_kl"),
@@ -81,14 +73,13 @@ def run_generate(options: argparse.Namespace) -> int:
             engine.tokenizer,
             config,
             samples=config.generator.samples_per_prompt,
-            purpose="train",
-            iteration=step,
+            purpose=("train", step),
         )
         sampling = sampling_of(config, engine.tokenizer)
         made_from = store.fingerprint(
             weights=checkpoint.weights_id(options.checkpoint), requests=requests, sampling=sampling
         )
-        rollouts = write_rollouts(engine, requests, sampling, options.out, made_from=made_from, reporter=Reporter())
+        rollouts = generate(engine, requests, sampling, options.out, made_from=made_from, reporter=Reporter())
     truncated = sum(rollout.truncated for rollout in rollouts) / len(rollouts)
     print(f"{options.out}: {len(rollouts)} rollouts of step {step}, {truncated:.1%} truncated")
     return 0
@@ -104,12 +95,15 @@ def run_grade(options: argparse.Namespace) -> int:
     made_from = store.fingerprint(
         rollouts=store.read_header(options.rollouts, store.ROLLOUTS).sha256,
         problems=store.read_header(options.problems, store.PROBLEMS).sha256,
+        template=config.problems.template,
         settings=[config.grader, config.reward, config.learner.truncation, config.generator.max_new_tokens],
     )
     by_id = {problem.id: problem for problem in problems}
     with open_pool(config.grader) as pool:
-        grading = Grading(pool, by_id)
-        scored = write_scored(grading, rollouts, config, options.out, made_from=made_from, reporter=Reporter())
+        grader = BackgroundGrader(pool, by_id, config.problems.template)
+        scored = grade(
+            grader, rollouts, config, options.out, source=options.rollouts, made_from=made_from, reporter=Reporter()
+        )
     row = diagnostics.of_rollouts(scored)
     print(f"{options.out}: {len(scored)} verdicts, accuracy {row.get('accuracy', 0.0):.3f}")
     return 0
@@ -121,14 +115,14 @@ def run_learn(options: argparse.Namespace) -> int:
         config = _set_up_torch(options)
         if (options.out / checkpoint.HEADER).is_file():
             raise BadArtefact(f"{options.out}: expected no checkpoint yet, found one; choose another --out")
-        store.check_free(options.out)
-        scored = store.read_artefact(options.scored, store.SCORED)
+        files.check_free(options.out)
+        scored = store.read_scored(options.scored)
         learner = open_learner(config, options.checkpoint, ranks)
         tokenizer = models.load_tokenizer(options.checkpoint / "policy")
         require_known_steps(learner, scored)  # fail before critic pretraining, which takes minutes
         log = options.out.with_name(f"{options.out.name}.metrics.jsonl")
         if options.critic_rollouts is not None:
-            rollouts = store.read_artefact(options.critic_rollouts, store.SCORED)
+            rollouts = store.read_scored(options.critic_rollouts)
             pretrain_critic(learner, rollouts, config, tokenizer, log, _reporter_of(ranks))
         metrics = learn(learner, scored, config, tokenizer)
         if ranks.rank == 0:
@@ -163,21 +157,11 @@ def run_evaluate(options: argparse.Namespace) -> int:
         problems = store.read_artefact(options.problems, store.PROBLEMS)
     else:
         problems = held_out_problems(config.problems)
+    problems = problems[: options.limit or config.evaluate.num_problems_final or None]
     with _open_engine(path, config) as (engine, step), open_pool(config.grader) as pool:
+        policy = Policy(engine, engine.tokenizer, f"step {step}", checkpoint.weights_id(path), step)
         for mode in Mode:
-            evaluation = evaluate_policy(
-                engine,
-                engine.tokenizer,
-                pool,
-                problems[: options.limit or config.evaluate.num_problems_final or None],
-                config,
-                options.out,
-                mode=mode,
-                policy_step=step,
-                weights=checkpoint.weights_id(path),
-                reporter=reporter,
-            )
-            print(describe(evaluation))
+            print(describe(evaluate_held_out(policy, pool, problems, config, options.out, mode, reporter=reporter)))
     return 0
 
 

@@ -1,10 +1,10 @@
-"""The faults that PPO-for-language-model trainers really shipped, as checks for anyone's functions.
+"""Conformance kit: checks of PPO functions for faults that public trainers shipped.
 
-`run("gae", "my_trainer.adapters:gae")` calls the function on small inputs whose right values were worked out by hand,
-and on properties that hold for every input; each row names the public issue it stems from. The function takes the
-arguments of ours of the same name; an adapter for another library is a few lines:
+`run("gae", "my_trainer.adapters:gae")` calls the function on small inputs with values calculated by hand, and checks
+properties that hold for every input. Each row names the public issue that it comes from. The function has the signature
+of the function of the same kind in `mathppo.ppo`; an adapter for another library takes a few lines:
 
-| kind | called as | gives |
+| kind | called as | returns |
 |---|---|---|
 | gae | `f(token_rewards, values, completion_mask, bootstrap_values, gamma=, lam=)` | advantages `[B, T]` |
 | policy_loss | `f(logprobs, old_logprobs, advantages, loss_mask, ...)`, see below | the loss, or `(loss, …)` |
@@ -13,8 +13,8 @@ arguments of ours of the same name; an adapter for another library is a few line
 | masked_mean | `f(x, mask, denominator=)` | a scalar |
 | kl | `f(logprobs, ref_logprobs, kind)`, kind "k1", "k2" or "k3" | per-token estimates |
 
-`policy_loss` gets `clip_low`, `clip_high`, and where a row needs it `dual_clip`, `weights` or `denominator`. Optional
-arguments are passed only to the rows about them. What stands at masked positions of a result is not looked at.
+`policy_loss` is called with `clip_low` and `clip_high`. Rows about `dual_clip`, `weights`, `denominator` or another
+optional argument pass it; other rows do not. Masked positions of a result are ignored.
 """
 
 import importlib
@@ -49,20 +49,20 @@ def run(kind: str, spec: str | Callable[..., Any]) -> list[Row]:
 
     Args:
         kind: one of `KINDS`.
-        spec: the function, or where it is: `package.module:function` or `path/to/file.py:function`.
+        spec: the function, `package.module:function`, or `path/to/file.py:function`.
 
     Returns:
-        A row per check, in the order of the table. What the function raises fails its row; it does not end the run.
+        One row per check, in a fixed order. If the function raises, the row fails and the run continues.
 
     Raises:
-        BadInput: another kind, or nothing that can be called at the specification.
+        BadInput: the kind is unknown, or the specification does not name a callable.
 
     >>> rows = run("masked_mean", "mathppo.ppo.masked:masked_mean")
     >>> all(row.passed for row in rows)
     True
     """
     if kind not in _CHECKS:
-        raise BadInput(f"conformance: expected kind {', '.join(KINDS)}, got {kind!r}")
+        raise BadInput(f"conformance: expected a kind among {', '.join(KINDS)}, got {kind!r}")
     function = _load(spec) if isinstance(spec, str) else spec
     if not callable(function):
         raise BadInput(f"conformance: expected a function at {spec!r}, got {type(function).__name__}")
@@ -74,7 +74,7 @@ def _load(spec: str) -> Any:
     if not origin or not name:
         raise BadInput(
             "conformance: expected 'package.module:function' or 'path/to/file.py:function', "
-            f"got {spec!r}; name both parts"
+            f"got {spec!r}; write both parts"
         )
     try:
         module = _module_at(Path(origin)) if origin.endswith(".py") else importlib.import_module(origin)
@@ -82,7 +82,7 @@ def _load(spec: str) -> Any:
     except (ImportError, OSError, SyntaxError, AttributeError) as error:
         raise BadInput(
             f"conformance: expected a function at {spec!r}, got {type(error).__name__}: {error}; "
-            "a module must be importable from here, a file is named with its path"
+            "check that the module is importable or the path exists"
         ) from error
 
 

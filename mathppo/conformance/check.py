@@ -1,4 +1,4 @@
-"""What a check is, what it gives, and how it states what it expected and got."""
+"""Checks, their rows, and the comparison of expected and actual tensors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from mathppo.errors import MathPPOError
 Function = Callable[..., Any]
 
 NAN = float("nan")
+EMPTY_MASK = "NVIDIA-NeMo/RL#158, unslothai/unsloth-zoo#1286"
+UNEQUAL_PARTS = "NovaSky-AI/SkyRL#925, OpenRLHF/OpenRLHF#1216"
 
 _RAISED_BY_TENSOR_CODE = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
@@ -20,7 +22,7 @@ _RAISED_BY_TENSOR_CODE = (
 
 
 class Mismatch(Exception):
-    """An implementation gave something else than it should."""
+    """An implementation returned a wrong result."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class Check:
     """One row of the fault table.
 
     Args:
-        name: the right behaviour, in a few words.
-        issue: the public issues it stems from, `owner/repository#number`, or the definition it follows from.
-        examine: calls the function; returns what it saw, or raises `Mismatch`.
+        name: the correct behaviour, in a few words.
+        issue: the public issues it comes from, `owner/repository#number`, or the definition it follows from.
+        examine: calls the function; returns a description of the result, or raises `Mismatch`.
     """
 
     name: str
@@ -40,13 +42,13 @@ class Check:
 
 @dataclass(frozen=True)
 class Row:
-    """A check's outcome.
+    """The outcome of a check.
 
     Args:
-        name: the right behaviour.
-        issue: where it went wrong before.
-        passed: whether this implementation has it.
-        detail: what was seen; on failure what was expected and what came.
+        name: the correct behaviour.
+        issue: the public issues or the definition.
+        passed: True if the implementation has this behaviour.
+        detail: the result; on failure, the expected and the actual result.
     """
 
     name: str
@@ -56,7 +58,7 @@ class Row:
 
 
 def judge(check: Check, function: Function) -> Row:
-    """Run a check; what the function raises is a failure of its row."""
+    """Run a check; the row fails if the function raises."""
     try:
         return Row(check.name, check.issue, True, check.examine(function))
     except Mismatch as mismatch:
@@ -67,16 +69,16 @@ def judge(check: Check, function: Function) -> Row:
 
 
 def expect(got: Any, expected: Sequence[Any] | float | Tensor, tolerance: float = 1e-4, *, of: str = "") -> str:
-    """The numbers seen, where they are the expected ones.
+    """Compare a result with the expected numbers and return it as text.
 
     Args:
-        got: what the implementation gave.
-        expected: the right numbers.
-        tolerance: absolute, and relative above 1.
-        of: what the numbers are, for the message.
+        got: the result of the implementation.
+        expected: the correct numbers.
+        tolerance: absolute and relative tolerance; their sum is allowed.
+        of: name of the numbers, for the message.
 
     Raises:
-        Mismatch: another shape, or a number further off than the tolerance.
+        Mismatch: the shape is different, or a number differs by more than the tolerance.
     """
     seen = torch.as_tensor(got).detach().double()
     right = torch.as_tensor(expected).detach().double()
@@ -89,22 +91,27 @@ def expect(got: Any, expected: Sequence[Any] | float | Tensor, tolerance: float 
 
 
 def shown(x: Tensor) -> str:
-    """Up to eight numbers with four digits."""
+    """Format up to eight numbers with four digits."""
     numbers = [f"{number:.4g}" for number in x.flatten()[:8].tolist()]
     text = ", ".join(numbers) + (", …" if x.numel() > 8 else "")
     return text if x.dim() == 0 else f"[{text}]"
 
 
 def row_of(*numbers: float) -> Tensor:
-    """A batch of one completion."""
+    """Return a batch of one completion, [1, T]."""
     return torch.tensor([numbers], dtype=torch.float32)
 
 
 def mask_of(*bits: str) -> Tensor:
-    """A mask from one string of 0 and 1 per row."""
+    """Return a mask [B, T] from one string of 0 and 1 per row."""
     return torch.tensor([[bit == "1" for bit in row] for row in bits])
 
 
-def drawn(seed: int, *shape: int) -> Tensor:
-    """Normal numbers that are the same on each run."""
+def randn(seed: int, *shape: int) -> Tensor:
+    """Draw standard normal numbers from a seed."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def gradient_of(loss: Tensor, x: Tensor) -> Tensor:
+    """Return the gradient of a loss with respect to one tensor."""
+    return torch.autograd.grad(loss, x)[0]

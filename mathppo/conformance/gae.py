@@ -8,7 +8,7 @@ from mathppo.conformance.check import NAN, Check, Function, expect, mask_of, row
 _DEFINITION = "Schulman et al. 2016, eq. 16"
 
 
-def _one(
+def _case(
     function: Function,
     bits: str,
     rewards: list[float],
@@ -19,55 +19,55 @@ def _one(
     gamma: float = 1.0,
     lam: float = 0.95,
 ) -> str:
-    """One completion; `expected` holds the advantages of the True steps."""
+    """Check one completion; `expected` are the advantages of the True steps."""
     mask = mask_of(bits)
     advantages = function(row_of(*rewards), row_of(*values), mask, torch.tensor([bootstrap]), gamma=gamma, lam=lam)
     return expect(advantages[mask], expected)
 
 
 def _terminated(function: Function) -> str:
-    return _one(function, "1110", [0, 0, 1, 0], [0.2, 0.3, 0.4, 0.7], [0.7365, 0.67, 0.60])
+    return _case(function, "1110", [0, 0, 1, 0], [0.2, 0.3, 0.4, 0.7], [0.7365, 0.67, 0.60])
 
 
 def _truncated(function: Function) -> str:
     values = [0.2, 0.3, 0.4]
-    _one(function, "111", [0, 0, 0], values, [0.4, 0.3, 0.2], bootstrap=0.6, lam=1.0)
-    return _one(function, "111", [0, 0, 0], values, [0.3755, 0.29, 0.20], bootstrap=0.6)
+    _case(function, "111", [0, 0, 0], values, [0.4, 0.3, 0.2], bootstrap=0.6, lam=1.0)
+    return _case(function, "111", [0, 0, 0], values, [0.3755, 0.29, 0.20], bootstrap=0.6)
 
 
 def _truncated_as_terminal(function: Function) -> str:
-    return _one(function, "111", [0, 0, 0], [0.2, 0.3, 0.4], [-0.166, -0.28, -0.40])
+    return _case(function, "111", [0, 0, 0], [0.2, 0.3, 0.4], [-0.166, -0.28, -0.40])
 
 
 def _tool_text(function: Function) -> str:
     expected = [0.4287, 0.4512, 0.475, 0.5]
-    return _one(function, "1100011", [0, 0, 0, 0, 0, 0, 1], [0.5] * 7, expected)
+    return _case(function, "1100011", [0, 0, 0, 0, 0, 0, 1], [0.5] * 7, expected)
 
 
 def _reward_across_tool_text(function: Function) -> str:
-    return _one(function, "110011", [0, 0, 0, 0, 0, 1], [0.0] * 6, [1, 1, 1, 1], lam=1.0)
+    return _case(function, "110011", [0, 0, 0, 0, 0, 1], [0.0] * 6, [1, 1, 1, 1], lam=1.0)
 
 
-def _value_after_the_stop(function: Function) -> str:
+def _values_after_the_stop(function: Function) -> str:
     for stray in (99.0, -99.0):
-        _one(function, "11100", [0, 0, 1, 0, 0], [0.2, 0.3, 0.4, stray, stray], [0.7365, 0.67, 0.60])
+        _case(function, "11100", [0, 0, 1, 0, 0], [0.2, 0.3, 0.4, stray, stray], [0.7365, 0.67, 0.60])
     return "unchanged by V = ±99 after the stop token"
 
 
 def _last_reward(function: Function) -> str:
-    return _one(function, "1111", [0, 0, 0, 8], [0.0] * 4, [0.125, 0.5, 2, 8], gamma=0.5, lam=0.5)
+    return _case(function, "1111", [0, 0, 0, 8], [0.0] * 4, [0.125, 0.5, 2, 8], gamma=0.5, lam=0.5)
 
 
-def _nothing_under_the_mask(function: Function) -> str:
+def _masked_positions(function: Function) -> str:
     for stray in (NAN, float("inf")):
-        _one(function, "01101", [stray, 0, 0, stray, 1], [stray, 0.2, 0.3, stray, 0.4], [0.7365, 0.67, 0.60])
+        _case(function, "01101", [stray, 0, 0, stray, 1], [stray, 0.2, 0.3, stray, 0.4], [0.7365, 0.67, 0.60])
     return "unchanged by NaN and infinity"
 
 
 def _tutorial(function: Function) -> str:
     values = [0.20, 0.35, 0.55, 0.80]
-    _one(function, "1111", [0, 0, 0, 1], values, [0.115, 0.145, 0.170, 0.200], gamma=0.9, lam=0.0)
-    return _one(function, "1111", [0, 0, 0, 1], values, [0.3821776, 0.37108, 0.314, 0.2], gamma=0.9, lam=0.8)
+    _case(function, "1111", [0, 0, 0, 1], values, [0.115, 0.145, 0.170, 0.200], gamma=0.9, lam=0.0)
+    return _case(function, "1111", [0, 0, 0, 1], values, [0.3821776, 0.37108, 0.314, 0.2], gamma=0.9, lam=0.8)
 
 
 def _batch(width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -84,8 +84,8 @@ def _padding(function: Function) -> str:
         around = (left, right)
         wide = pad(mask, around)
         padded = function(pad(rewards, around), pad(values, around, value=9.0), wide, bootstrap, gamma=0.99, lam=0.95)
-        expect(padded[wide], plain[mask], of=f"{left} pads left, {right} right")
-    return "left, right and both"
+        expect(padded[wide], plain[mask], of=f"{left} pads on the left, {right} on the right")
+    return "unchanged by padding on the left, right and both sides"
 
 
 def _row_order(function: Function) -> str:
@@ -105,7 +105,7 @@ def _extremes_of_lambda(function: Function) -> str:
     expect(
         function(rewards, values, mask, bootstrap, gamma=0.9, lam=0.0), rewards + 0.9 * after - values, of="lambda 0"
     )
-    return "Monte Carlo minus value, and the residual"
+    return "Monte Carlo return minus value, and TD residual"
 
 
 def _long_in_float32(function: Function) -> str:
@@ -129,17 +129,17 @@ def _empty_row(function: Function) -> str:
 
 CHECKS = (
     Check("the reward is on the last sampled token, not on a pad", "huggingface/trl#3750", _terminated),
-    Check("a truncated completion takes over the value of its end", "huggingface/trl#1536", _truncated),
+    Check("a truncated completion bootstraps from the value of its end", "huggingface/trl#1536", _truncated),
     Check("a completion without bootstrap ends at 0", "huggingface/trl#1536", _truncated_as_terminal),
-    Check("tool text is no step", "verl-project/verl#2337, radixark/miles#1827", _tool_text),
-    Check("the reward crosses tool text", "verl-project/verl#7280, #7300", _reward_across_tool_text),
-    Check("values after the stop token are not read", "verl-project/verl#1850", _value_after_the_stop),
-    Check("the last reward counts in full on the last step", "deepspeedai/DeepSpeedExamples#672", _last_reward),
+    Check("tool text is not a step", "verl-project/verl#2337, radixark/miles#1827", _tool_text),
+    Check("the reward propagates across tool text", "verl-project/verl#7280, #7300", _reward_across_tool_text),
+    Check("values after the stop token are not read", "verl-project/verl#1850", _values_after_the_stop),
+    Check("the last step receives the whole last reward", "deepspeedai/DeepSpeedExamples#672", _last_reward),
     Check("padding on any side changes nothing", "OpenRLHF/OpenRLHF#771", _padding),
-    Check("masked positions may hold anything", "OpenRLHF/OpenRLHF#771", _nothing_under_the_mask),
+    Check("masked positions are ignored", "OpenRLHF/OpenRLHF#771", _masked_positions),
     Check("a row without steps stays finite", "NVIDIA-NeMo/RL#158", _empty_row),
     Check("the order of rows changes nothing", _DEFINITION, _row_order),
-    Check("lambda 1 is Monte Carlo, lambda 0 the residual", _DEFINITION, _extremes_of_lambda),
-    Check("gamma .9, lambda .8, worked by hand", _DEFINITION, _tutorial),
+    Check("lambda 1 is Monte Carlo, lambda 0 is the TD residual", _DEFINITION, _extremes_of_lambda),
+    Check("gamma .9, lambda .8, calculated by hand", _DEFINITION, _tutorial),
     Check("64k tokens in float32", _DEFINITION, _long_in_float32),
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from mathppo.conformance.check import Check, Function, Mismatch, drawn, expect
+from mathppo.conformance.check import Check, Function, Mismatch, expect, randn
 
 _SIGNS = "verl-project/verl#211, huggingface/trl#3025, #2608, radixark/miles#1383"
 _DEFINITION = "Schulman 2020, Approximating KL Divergence"
@@ -20,12 +20,12 @@ def _step_on_the_kl(function: Function) -> str:
     for kind in ("k2", "k3"):
         logits = torch.tensor([1.0, -0.5, 0.2], requires_grad=True)
         logprobs = logits.log_softmax(-1)
-        # The mean over samples, exactly: each of the three tokens at its probability.
+        # Exact expectation over the three tokens.
         loss = (logprobs.exp().detach() * function(logprobs, ref, kind)).sum()
         moved = (logits - 0.1 * torch.autograd.grad(loss, logits)[0]).log_softmax(-1)
         before, after = ((p.exp() * (p - ref)).sum().item() for p in (logprobs, moved))
         if not after < before:
-            raise Mismatch(f"{kind}: expected a KL below {before:.4f} after a step on it alone, got {after:.4f}")
+            raise Mismatch(f"{kind}: expected a KL below {before:.4f} after a step on the KL alone, got {after:.4f}")
     return "k2 and k3 pull towards the reference"
 
 
@@ -38,21 +38,21 @@ def _unbiased(function: Function) -> str:
 
 
 def _never_negative(function: Function) -> str:
-    logprobs, ref = -drawn(0, 1, 1000).abs(), -drawn(1, 1, 1000).abs()
-    near = ref + 1e-4 * drawn(2, 1, 1000)
+    logprobs, ref = -randn(0, 1, 1000).abs(), -randn(1, 1, 1000).abs()
+    near = ref + 1e-4 * randn(2, 1, 1000)
     for policy, of in ((logprobs, "far"), (near, "near")):
         lowest = min(function(policy, ref, kind).min().item() for kind in ("k2", "k3"))
-        # Rounding of exp(x) - 1 - x near 0 is forgiven; a wrong sign is not.
+        # Rounding of exp(x) - 1 - x near 0 may give a small negative number; a wrong sign gives a large one.
         if lowest < -1e-6:
             raise Mismatch(f"{of}: expected k2 and k3 of at least 0, got {lowest:.3g}")
     return "at least 0"
 
 
 def _equal(function: Function) -> str:
-    logprobs = -drawn(0, 1, 9).abs()
+    logprobs = -randn(0, 1, 9).abs()
     for kind in ("k1", "k2", "k3"):
         expect(function(logprobs, logprobs, kind), torch.zeros(1, 9), 1e-6, of=kind)
-    return "0 where the two agree"
+    return "0 for equal policies"
 
 
 CHECKS = (
@@ -62,5 +62,5 @@ CHECKS = (
     Check("a gradient step on the KL alone reduces it", "qiancheng0/ToolRL#52", _step_on_the_kl),
     Check("k1 and k3 are unbiased", _DEFINITION, _unbiased),
     Check("k2 and k3 are never negative", _DEFINITION, _never_negative),
-    Check("equal policies have no KL", _DEFINITION, _equal),
+    Check("equal policies have KL 0", _DEFINITION, _equal),
 )

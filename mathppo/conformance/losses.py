@@ -1,14 +1,26 @@
 """Checks of the clipped policy loss and of the clipped value loss."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mathppo.conformance.check import NAN, Check, Function, Mismatch, drawn, expect, mask_of, row_of
+from mathppo.conformance.check import (
+    EMPTY_MASK,
+    NAN,
+    UNEQUAL_PARTS,
+    Check,
+    Function,
+    Mismatch,
+    expect,
+    gradient_of,
+    mask_of,
+    randn,
+    row_of,
+)
 
 _MIN_AND_MAX = "takuseno/ppo#3, tensorforce/tensorforce#106, openai/baselines#1156"
-_EMPTY_MASK = "NVIDIA-NeMo/RL#158, unslothai/unsloth-zoo#1286"
 _ACCUMULATION = "huggingface/trl#3231, #3021, #6024, modelscope/ms-swift#10116, #10117"
 _DEFINITION = "Schulman et al. 2017, eq. 7"
 _MAX_OF_ERRORS = "Engstrom et al. 2020, value function clipping: the larger error"
@@ -42,12 +54,12 @@ def _tutorial(function: Function) -> str:
     return expect(_policy(function, row_of(0.26).log(), row_of(0.20).log(), row_of(1), mask_of("1")), -1.2)
 
 
-def _unmoved(function: Function) -> str:
-    old, advantages = -drawn(0, 2, 5).abs(), drawn(1, 2, 5)
+def _unchanged(function: Function) -> str:
+    old, advantages = -randn(0, 2, 5).abs(), randn(1, 2, 5)
     logprobs = old.clone().requires_grad_()
     loss = _policy(function, logprobs, old, advantages, torch.ones(2, 5, dtype=torch.bool))
     expect(loss, -advantages.mean())
-    expect(_gradient(loss, logprobs), -advantages / 10, of="gradient")
+    expect(gradient_of(loss, logprobs), -advantages / 10, of="gradient")
     return "the plain policy gradient"
 
 
@@ -55,23 +67,23 @@ def _policy_empty(function: Function) -> str:
     x = row_of(-1, -2).requires_grad_()
     loss = _policy(function, x, row_of(-1, -2), row_of(1, 1), mask_of("00"))
     expect(loss, 0.0)
-    return expect(_gradient(loss, x), [[0.0, 0.0]], of="gradient")
+    return expect(gradient_of(loss, x), [[0.0, 0.0]], of="gradient")
 
 
-def _policy_strays(function: Function) -> str:
+def _policy_masked(function: Function) -> str:
     for stray in (NAN, float("inf"), float("-inf")):
         logprobs = row_of(-1, stray).requires_grad_()
         loss = _policy(function, logprobs, row_of(-1, stray), row_of(1, stray), mask_of("10"))
         expect(loss, -1.0, of=str(stray))
-        expect(_gradient(loss, logprobs), [[-1.0, 0.0]], of=f"{stray}, gradient")
-    return "neither loss nor gradient"
+        expect(gradient_of(loss, logprobs), [[-1.0, 0.0]], of=f"{stray}, gradient")
+    return "loss and gradient unchanged"
 
 
-def _runaway(function: Function) -> str:
+def _large_ratio(function: Function) -> str:
     logprobs = row_of(100.0).requires_grad_()
     loss = _policy(function, logprobs, row_of(-100.0), row_of(1.0), mask_of("1"))
     expect(loss, -1.2)
-    return expect(_gradient(loss, logprobs), [[0.0]], of="gradient")
+    return expect(gradient_of(loss, logprobs), [[0.0]], of="gradient")
 
 
 def _policy_parts(function: Function) -> str:
@@ -82,30 +94,39 @@ def _policy_parts(function: Function) -> str:
     return expect(loss, 0.32)
 
 
-def _each_token(function: Function) -> str:
+def _token_weight(function: Function) -> str:
     for length in (10, 1000):
         old = torch.zeros(1, length)
         logprobs = old.clone().requires_grad_()
         loss = _policy(function, logprobs, old, torch.ones_like(old), mask_of("1" * length), denominator=1010)
-        expect(1010 * _gradient(loss, logprobs), -torch.ones_like(old), of=f"1010 x gradient, {length} tokens")
-    return "1/1010 each"
+        expect(1010 * gradient_of(loss, logprobs), -torch.ones_like(old), of=f"1010 x gradient, {length} tokens")
+    return "1/1010 per token"
+
+
+def _accumulate(start: Tensor, loss_of_rows: Callable[[Tensor, Tensor], Tensor]) -> str:
+    """Compare the gradient that accumulates over 4 rows with the gradient of all rows at once."""
+
+    def gradient(size: int) -> Tensor:
+        x = start.clone().requires_grad_()
+        for rows in torch.arange(4).split(size):
+            loss_of_rows(x[rows], rows).backward()
+        assert x.grad is not None
+        return x.grad
+
+    expect(1000 * gradient(1), 1000 * gradient(4), of="1000 x gradient")
+    return "the same gradient in 4 micro-batches as in 1"
 
 
 def _policy_accumulation(function: Function) -> str:
-    lengths = torch.tensor([[3], [40], [1], [17]])
-    mask = torch.arange(40) < lengths
-    old, advantages = -drawn(0, 4, 40).abs(), drawn(1, 4, 40)
+    mask, old, advantages = _ragged_mask(), -randn(0, 4, 40).abs(), randn(1, 4, 40)
+    return _accumulate(
+        old + 0.3 * randn(2, 4, 40),
+        lambda x, rows: _policy(function, x, old[rows], advantages[rows], mask[rows], denominator=mask.sum()),
+    )
 
-    def gradient(size: int) -> Tensor:
-        logprobs = (old + 0.3 * drawn(2, 4, 40)).requires_grad_()
-        for rows in torch.arange(4).split(size):
-            count = lengths.sum()
-            _policy(function, logprobs[rows], old[rows], advantages[rows], mask[rows], denominator=count).backward()
-        assert logprobs.grad is not None
-        return logprobs.grad
 
-    expect(1000 * gradient(1), 1000 * gradient(4), of="1000 x gradient")
-    return "the same gradient in 4 parts as in 1"
+def _ragged_mask() -> Tensor:
+    return torch.arange(40) < torch.tensor([[3], [40], [1], [17]])
 
 
 def _masked_sample(function: Function) -> str:
@@ -132,15 +153,15 @@ def _anchors_are_constants(function: Function) -> str:
     loss = _policy(function, logprobs, old, advantages, mask_of("1"))
     gradients = torch.autograd.grad(loss, (old, advantages), allow_unused=True) if loss.requires_grad else (None,)
     if any(gradient is not None and gradient.abs().max() > 0 for gradient in gradients):
-        raise Mismatch("expected no gradient to old_logprobs and advantages, got one")
+        raise Mismatch("expected no gradient with respect to old_logprobs and advantages, got one")
     return "no gradient"
 
 
 def _value(function: Function, *tensors: Tensor, **options: Any) -> Tensor:
-    """The loss, doubled where the implementation has the factor ½ of its squared error."""
+    """Return the loss without the optional factor ½ of the squared error."""
     unit = _loss_of(function(row_of(2.0), row_of(2.0), row_of(0.0), mask_of("1"))).item()
     if min(abs(unit - 2.0), abs(unit - 4.0)) > 1e-4:
-        raise Mismatch(f"expected 4 or, with the usual factor ½, 2 for a value that is off by 2, got {unit:.4g}")
+        raise Mismatch(f"expected 4, or 2 with a factor ½, for an error of 2, got {unit:.4g}")
     return _loss_of(function(*tensors, **options)) * (4.0 / unit)
 
 
@@ -157,35 +178,26 @@ def _value_empty(function: Function) -> str:
     values = row_of(1, 2).requires_grad_()
     loss = _value(function, values, row_of(1, 2), row_of(0, 0), mask_of("00"))
     expect(loss, 0.0)
-    return expect(_gradient(loss, values), [[0.0, 0.0]], of="gradient")
+    return expect(gradient_of(loss, values), [[0.0, 0.0]], of="gradient")
 
 
-def _value_strays(function: Function) -> str:
+def _value_masked(function: Function) -> str:
     for stray in (NAN, float("inf")):
         values = row_of(2, stray).requires_grad_()
         loss = _value(function, values, row_of(2, stray), row_of(0, stray), mask_of("10"), clip=0.2)
         expect(loss, 4.0, of=str(stray))
-        expect(_gradient(loss, values), [[4.0, 0.0]], of=f"{stray}, gradient")
-    return "neither loss nor gradient"
+        expect(gradient_of(loss, values), [[4.0, 0.0]], of=f"{stray}, gradient")
+    return "loss and gradient unchanged"
 
 
 def _value_accumulation(function: Function) -> str:
-    lengths = torch.tensor([[3], [40], [1], [17]])
-    mask = torch.arange(40) < lengths
-    returns = drawn(1, 4, 40)
-
-    def gradient(size: int) -> Tensor:
-        values = drawn(0, 4, 40).requires_grad_()
-        for rows in torch.arange(4).split(size):
-            old = values[rows].detach() + 0.1
-            _value(
-                function, values[rows], old, returns[rows], mask[rows], clip=0.2, denominator=lengths.sum()
-            ).backward()
-        assert values.grad is not None
-        return values.grad
-
-    expect(1000 * gradient(1), 1000 * gradient(4), of="1000 x gradient")
-    return "the same gradient in 4 parts as in 1"
+    mask, returns = _ragged_mask(), randn(1, 4, 40)
+    return _accumulate(
+        randn(0, 4, 40),
+        lambda x, rows: _value(
+            function, x, x.detach() + 0.1, returns[rows], mask[rows], clip=0.2, denominator=mask.sum()
+        ),
+    )
 
 
 def _value_parts(function: Function) -> str:
@@ -196,10 +208,6 @@ def _value_parts(function: Function) -> str:
     return expect(loss, 0.32)
 
 
-def _gradient(loss: Tensor, x: Tensor) -> Tensor:
-    return torch.autograd.grad(loss, x)[0]
-
-
 POLICY_CHECKS = (
     _at_ratio(1.5, 1.0, -1.2),
     _at_ratio(0.5, 1.0, -0.5),
@@ -207,17 +215,17 @@ POLICY_CHECKS = (
     _at_ratio(0.5, -1.0, 0.8),
     _at_ratio(10.0, -1.0, 10.0),
     _at_ratio(10.0, -1.0, 3.0, dual_clip=3.0),
-    Check("bounds of their own below and above", "Yu et al. 2025, DAPO, section 3.1", _asymmetric),
+    Check("separate lower and upper clip bounds", "Yu et al. 2025, DAPO, section 3.1", _asymmetric),
     Check("ratio .26 / .20, advantage 1: objective 1.2", _DEFINITION, _tutorial),
-    Check("an unmoved policy has ratio 1", "huggingface/trl#454, verl-project/verl#2088, #3119, #6280", _unmoved),
-    Check("an empty mask gives 0 and zero gradients", _EMPTY_MASK, _policy_empty),
-    Check("masked positions may hold anything", _EMPTY_MASK, _policy_strays),
-    Check("a runaway ratio has a finite gradient", _DEFINITION, _runaway),
-    Check("unequal parts add up to the whole's mean", "NovaSky-AI/SkyRL#925, OpenRLHF/OpenRLHF#1216", _policy_parts),
+    Check("an unchanged policy has ratio 1", "huggingface/trl#454, verl-project/verl#2088, #3119, #6280", _unchanged),
+    Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _policy_empty),
+    Check("masked positions are ignored", EMPTY_MASK, _policy_masked),
+    Check("a very large ratio has a finite gradient", _DEFINITION, _large_ratio),
+    Check("unequal micro-batches sum to the batch mean", UNEQUAL_PARTS, _policy_parts),
     Check("gradient accumulation is exact", _ACCUMULATION, _policy_accumulation),
-    Check("a token weighs the same on every rank", "PrimeIntellect-ai/prime-rl#2562, #2358", _each_token),
+    Check("every token has the same weight on every rank", "PrimeIntellect-ai/prime-rl#2562, #2358", _token_weight),
     Check("a masked completion leaves the denominator", "huggingface/trl#6369", _masked_sample),
-    Check("lengths 1 and 99 weigh .01 and .99", "allenai/open-instruct#1137", _token_mean),
+    Check("completions of 1 and 99 tokens have weights .01 and .99", "allenai/open-instruct#1137", _token_mean),
     Check("importance weights scale their tokens", "Yao et al. 2025, truncated importance sampling", _weights),
     Check("old log-probabilities and advantages are constants", _DEFINITION, _anchors_are_constants),
 )
@@ -227,8 +235,8 @@ VALUE_CHECKS = (
     _value_at(0.1, 0.0, 0.81),
     _value_at(-0.9, 0.0, 3.61),
     _value_at(1.5, 0.0, 0.64),
-    Check("an empty mask gives 0 and zero gradients", _EMPTY_MASK, _value_empty),
-    Check("masked positions may hold anything", _EMPTY_MASK, _value_strays),
-    Check("unequal parts add up to the whole's mean", "verl-project/verl#7110", _value_parts),
+    Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _value_empty),
+    Check("masked positions are ignored", EMPTY_MASK, _value_masked),
+    Check("unequal micro-batches sum to the batch mean", "verl-project/verl#7110", _value_parts),
     Check("gradient accumulation is exact", "verl-project/verl#7110", _value_accumulation),
 )

@@ -1,38 +1,43 @@
 """Checks of masked means and whitening."""
 
 import torch
-from torch import Tensor
 
-from mathppo.conformance.check import NAN, Check, Function, Mismatch, drawn, expect, mask_of, row_of
-
-_EMPTY_MASK = "NVIDIA-NeMo/RL#158, unslothai/unsloth-zoo#1286"
+from mathppo.conformance.check import (
+    EMPTY_MASK,
+    NAN,
+    UNEQUAL_PARTS,
+    Check,
+    Function,
+    Mismatch,
+    expect,
+    gradient_of,
+    mask_of,
+    randn,
+    row_of,
+)
 
 
 def _mean_of_three(function: Function) -> str:
     return expect(function(row_of(1, 2, 3, 100), mask_of("1110")), 2.0)
 
 
-def _mean_beside_nan(function: Function) -> str:
+def _mean_with_masked_nan(function: Function) -> str:
     x = row_of(1, 2, 3, NAN).requires_grad_()
     mean = function(x, mask_of("1110"))
     expect(mean, 2.0)
-    return expect(_gradient(mean, x), [[1 / 3, 1 / 3, 1 / 3, 0.0]], of="gradient")
+    return expect(gradient_of(mean, x), [[1 / 3, 1 / 3, 1 / 3, 0.0]], of="gradient")
 
 
-def _mean_of_nothing(function: Function) -> str:
+def _mean_of_empty_mask(function: Function) -> str:
     x = row_of(1, 2).requires_grad_()
     mean = function(x, mask_of("00"))
     expect(mean, 0.0)
-    return expect(_gradient(mean, x), [[0.0, 0.0]], of="gradient")
+    return expect(gradient_of(mean, x), [[0.0, 0.0]], of="gradient")
 
 
 def _mean_in_parts(function: Function) -> str:
     parts = [function(torch.full((1, n), x), mask_of("1" * n), denominator=1000) for n, x in ((100, 0.5), (900, 0.3))]
     return expect(parts[0] + parts[1], 0.32)
-
-
-def _gradient(loss: Tensor, x: Tensor) -> Tensor:
-    return torch.autograd.grad(loss, x)[0]
 
 
 def _whitened_three(function: Function) -> str:
@@ -53,7 +58,7 @@ def _twice(function: Function) -> str:
     rewards, mask = torch.tensor([[0.0], [1.0]]), torch.ones(2, 1, dtype=torch.bool)
     once = function(rewards, mask)
     if not abs(once).min() > 0.5:
-        raise Mismatch(f"expected rewards 0 and 1 on either side of 0, got {once.flatten().tolist()}: nothing was done")
+        raise Mismatch(f"expected rewards 0 and 1 to become negative and positive, got {once.flatten().tolist()}")
     return expect(function(once, mask), once, 1e-3)
 
 
@@ -79,24 +84,24 @@ def _strays(function: Function) -> str:
 
 
 def _affine(function: Function) -> str:
-    x, mask = drawn(0, 4, 8), drawn(1, 4, 8) > 0
+    x, mask = randn(0, 4, 8), randn(1, 4, 8) > 0
     expect(function(5.0 * x - 3.0, mask)[mask], function(x, mask)[mask], 1e-3)
     return "unchanged by 5 x - 3"
 
 
 MEAN_CHECKS = (
     Check("only True positions count", "NovaSky-AI/SkyRL#1782, #1305", _mean_of_three),
-    Check("masked positions may hold anything", "NovaSky-AI/SkyRL#1782", _mean_beside_nan),
-    Check("an empty mask gives 0 and zero gradients", _EMPTY_MASK, _mean_of_nothing),
-    Check("unequal parts add up to the whole's mean", "NovaSky-AI/SkyRL#925, OpenRLHF/OpenRLHF#1216", _mean_in_parts),
+    Check("masked positions are ignored", "NovaSky-AI/SkyRL#1782", _mean_with_masked_nan),
+    Check("an empty mask gives 0 and zero gradients", EMPTY_MASK, _mean_of_empty_mask),
+    Check("unequal micro-batches sum to the batch mean", UNEQUAL_PARTS, _mean_in_parts),
 )
 
 WHITEN_CHECKS = (
-    Check("mean and deviation of True positions only", "NovaSky-AI/SkyRL#1782, #1305", _whitened_three),
-    Check("without the shift, the mean stays", "THUDM/slime#1369", _unshifted),
-    Check("it does something, and doing it twice changes nothing", "OpenRLHF/OpenRLHF#693", _twice),
-    Check("the pool is the one that is named", "NVIDIA-NeMo/RL#3766", _pools),
-    Check("empty and constant pools stay finite", _EMPTY_MASK, _finite_pools),
-    Check("masked positions may hold anything", "NovaSky-AI/SkyRL#1782", _strays),
-    Check("scale and offset of the input do not matter", "definition", _affine),
+    Check("mean and standard deviation of True positions only", "NovaSky-AI/SkyRL#1782, #1305", _whitened_three),
+    Check("shift_mean=False keeps the mean", "THUDM/slime#1369", _unshifted),
+    Check("whitening is idempotent and not the identity", "OpenRLHF/OpenRLHF#693", _twice),
+    Check("statistics are per group, or over the batch without a group", "NVIDIA-NeMo/RL#3766", _pools),
+    Check("empty and constant groups stay finite", EMPTY_MASK, _finite_pools),
+    Check("masked positions are ignored", "NovaSky-AI/SkyRL#1782", _strays),
+    Check("scale and offset of the input are removed", "definition", _affine),
 )

@@ -1,7 +1,7 @@
-"""Scored rollouts of a problem set to accuracies with intervals and the shares that explain them.
+"""Evaluation of a problem set: accuracies with intervals, and the shares that explain them.
 
-Nothing is hidden by an average: every row says how many completions were truncated, gave no answer, could not be read,
-exhausted the grader, or broke it.
+Every row states how many completions were truncated, gave no answer, could not be read, exhausted the grader, or made
+it fail.
 """
 
 from collections import defaultdict
@@ -18,20 +18,20 @@ from mathppo.errors import BadInput
 from mathppo.evaluate.outcomes import Outcome, Pattern, of_several_samples
 from mathppo.evaluate.reference_answers import answer_type
 from mathppo.evaluate.statistics import accuracy_interval
-from mathppo.records import Problem, Record, ScoredRollout
+from mathppo.records import Problem, Record
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Mode(StrEnum):
-    """How the completions of an evaluation were drawn."""
+    """Sampling mode of an evaluation."""
 
     GREEDY = "greedy"
     SAMPLED = "sampled"
 
 
 class Group(StrEnum):
-    """What the problems of a row have in common."""
+    """The property that the problems of a row share."""
 
     ALL = "all"
     FAMILY = "family"
@@ -44,26 +44,28 @@ class Group(StrEnum):
 class EvaluationRow(Record, frozen=True, tag=False):
     """One group of problems.
 
-    Shares are of all samples. Accuracies are of the samples that the grader could grade, and None where there are none.
+    Shares are of all samples. Accuracies are of the samples that the grader could grade, and None without any.
 
     Args:
-        group: what the problems have in common.
-        label: the family or level; `"all"` for the whole set, `"unknown"` for problems that do not say.
+        group: the property that the problems share.
+        label: the family or level; `"all"` for the whole set, `"unknown"` for problems without one.
         num_problems: problems in the group.
         num_samples: completions of them, grader errors included.
         accuracy: correct completions over graded ones.
-        low: lower bound of the accuracy's 95 % interval: Wilson for one sample a problem, else bootstrap over problems.
+        low: lower bound of the accuracy's 95 % interval: Wilson for one sample per problem, else bootstrap over
+            problems.
         high: upper bound.
         finished_accuracy: accuracy among the completions that sampled a stop token.
         truncated_share: ran out of token budget.
         no_answer_share: states no final answer.
         unparsable_share: states one that cannot be read.
-        over_budget_share: exhausted the grader's budget; counted wrong.
-        error_share: the grader itself failed; in no accuracy.
+        over_budget_share: exhausted the grader's budget; counted as wrong.
+        error_share: the grader itself failed; left out of accuracies.
         mean_length_tokens: mean completion length, stop token included.
         p95_length_tokens: the smallest length that 95 % of the completions do not exceed.
-        pass_at_k: unbiased pass@k, mean over problems, for every k up to the samples a problem; empty for one sample.
-        majority_at_k: maj@k at powers of two and at the samples a problem; empty without answer classes.
+        pass_at_k: unbiased pass@k, mean over problems, for every k up to the samples per problem; empty
+            for one sample.
+        majority_at_k: maj@k at powers of two and at the samples per problem; empty without answer classes.
         g_pass: G-Pass at all samples, by threshold: `0.25`, `0.5`, `0.75`, `1`; `mean` is mG-Pass over thresholds
             above one half.
         intervals: 95 % intervals over problems by name, `pass@4` or `maj@8`; of the whole set only.
@@ -117,44 +119,8 @@ class Evaluation(Record, frozen=True, tag="evaluation/1"):
         return self.rows[0]
 
     def by(self, group: Group) -> list[EvaluationRow]:
-        """The rows of one grouping, in order."""
+        """Return the rows of one grouping, in order."""
         return [row for row in self.rows if row.group is group]
-
-
-def summarise(
-    name: str,
-    policy_step: int,
-    mode: Mode | str,
-    problems: Sequence[Problem],
-    scored: Sequence[ScoredRollout],
-    *,
-    seed: int = 0,
-) -> Evaluation:
-    """Turn scored rollouts into the rows of an evaluation; the same input in any order gives the same bytes.
-
-    Args:
-        name: the problem set.
-        policy_step: number of updates that the policy had seen.
-        mode: `"greedy"` or `"sampled"`.
-        problems: the whole set.
-        scored: every sample of every problem, each once; the same number of samples a problem.
-        seed: of the bootstrap; each row starts from it, so that no row depends on another.
-
-    Returns:
-        Rows for the whole set, and by family and by level where problems state them.
-
-    Raises:
-        BadInput: no problem, a problem twice, a sample of an unknown problem, a sample twice, or a problem with more or
-            fewer samples than another.
-    """
-    by_problem = _samples_of(name, problems, scored)
-    outcomes = {
-        problem_id: [
-            Outcome(item.verdict.status, len(item.rollout.completion_ids), item.rollout.truncated) for item in samples
-        ]
-        for problem_id, samples in by_problem.items()
-    }
-    return summarise_outcomes(name, policy_step, mode, problems, outcomes, seed=seed)
 
 
 def summarise_outcomes(
@@ -167,16 +133,19 @@ def summarise_outcomes(
     by_answer: bool = False,
     seed: int = 0,
 ) -> Evaluation:
-    """Do as `summarise` does, from what is left of the samples.
+    """Compute the rows of an evaluation; the same outcomes in any order give the same bytes.
 
     Args:
         name: the problem set.
         policy_step: number of updates that the policy had seen.
         mode: `"greedy"` or `"sampled"`.
         problems: the whole set, at least one.
-        outcomes: of every problem by id, equally many.
+        outcomes: of every problem by id, equally many; see `outcomes_of`.
         by_answer: add rows by type of the right answer.
-        seed: of the bootstrap and of maj@k's subsets; each row starts from it.
+        seed: of the bootstrap and of maj@k's subsets; each row starts from it, so that rows are independent.
+
+    Returns:
+        Rows for the whole set, and by family and by level if problems state them.
     """
     groups: dict[tuple[Group, str | int], list[Sequence[Outcome]]] = defaultdict(list)
     families, levels = any(p.family for p in problems), any(p.level for p in problems)
@@ -202,34 +171,6 @@ def summarise_outcomes(
         samples_per_problem=len(outcomes[problems[0].id]),
         rows=rows,
     )
-
-
-def _samples_of(
-    name: str, problems: Sequence[Problem], scored: Sequence[ScoredRollout]
-) -> dict[str, list[ScoredRollout]]:
-    where = f"evaluation {name!r}"
-    if not problems:
-        raise BadInput(f"{where}: expected at least one problem, got none")
-    samples: dict[str, dict[int, ScoredRollout]] = {problem.id: {} for problem in problems}
-    if len(samples) != len(problems):
-        raise BadInput(f"{where}: expected problem ids that are unique, got {len(samples)} ids of {len(problems)}")
-    for item in scored:
-        rollout = item.rollout
-        if rollout.problem_id not in samples:
-            raise BadInput(f"{where}: expected rollouts of its own problems, got one of {rollout.problem_id!r}")
-        if rollout.sample_index in samples[rollout.problem_id]:
-            raise BadInput(
-                f"{where}: expected each sample once, got {rollout.problem_id!r} {rollout.sample_index} twice"
-            )
-        samples[rollout.problem_id][rollout.sample_index] = item
-    expected = max(map(len, samples.values()))
-    for problem_id, found in samples.items():
-        if len(found) != expected or not found:
-            raise BadInput(
-                f"{where}: expected {max(expected, 1)} samples of every problem, got {len(found)} of {problem_id!r}; "
-                "run the stage again to complete it"
-            )
-    return {problem_id: list(found.values()) for problem_id, found in samples.items()}
 
 
 def _row(
@@ -266,8 +207,5 @@ def _row(
         error_share=share(Status.ERROR),
         mean_length_tokens=float(lengths.sum() / len(lengths)),
         p95_length_tokens=float(np.quantile(lengths, 0.95, method="inverted_cdf")),
-        pass_at_k=several.pass_at_k,
-        majority_at_k=several.majority_at_k,
-        g_pass=several.g_pass,
-        intervals={name: (low, high) for name, (low, high) in several.intervals.items()},
+        **several._asdict(),
     )

@@ -1,4 +1,4 @@
-"""One policy on one problem set under one prompt, problem by problem: what comparisons, tables and exports read."""
+"""Result of one policy on one problem set under one prompt, problem by problem, for comparisons and exports."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +11,10 @@ from mathppo.storage import store
 
 
 class FirstPrompt(Record, frozen=True, tag=False):
-    """The first prompt of a set as the model saw it.
+    """The first prompt of a set as given to the model.
 
     Args:
-        problem_id: of which problem.
+        problem_id: the problem.
         text: the prompt, special tokens shown.
         ids: its token ids.
     """
@@ -29,20 +29,20 @@ class Result(Record, frozen=True, tag="result/1"):
 
     Args:
         benchmark: the problem set.
-        template: how questions became prompts.
+        template: prompt template.
         golds: `corrected` or `official`.
         weights: identity of the policy's weights.
-        model: what a person calls the policy.
+        model: display name of the policy.
         grader: name of the grader.
-        identity: of weights, prompt template, sampling and seed: what the samples in the log are found by.
-        system: system prompt of a chat; None for the template's own.
+        identity: hash of weights, set, prompt template, sampling and seed, by which samples are found in the log.
+        system: system prompt of a chat; None for the template's default.
         temperature: 0 for greedy.
         max_new_tokens: budget of one completion.
         seed: the run's.
-        problems_sha256: of the problems: two results with the same were asked the same.
+        problems_sha256: of the problems; equal for results on the same questions and references.
         prompts_sha256: of all prompt ids.
-        first_prompt: the first prompt; None where the prompts are not at hand.
-        notes: what a reader should know, such as corrected answers.
+        first_prompt: the first prompt; None if the prompts are not known.
+        notes: for the reader, such as corrected answers.
         evaluation: the rows.
         problem_ids: of every problem, in the set's order.
         num_correct: right samples of each problem.
@@ -78,20 +78,20 @@ class Result(Record, frozen=True, tag="result/1"):
 
     @property
     def label(self) -> str:
-        """Set, prompt and mode in one word: two results with the same can be set beside each other."""
+        """Set, prompt and mode in one word; results with the same label are comparable."""
         return f"{self.benchmark}.{self.template}.{self.evaluation.mode}"
 
 
 def problems_hash(problems: Sequence[Problem]) -> str:
-    """Identity of what was asked and of what counts as right."""
+    """Return the identity of questions and references."""
     return store.fingerprint(problems=[[p.id, p.question, p.reference] for p in problems])
 
 
 def prompts_hash(prompts: Mapping[str, Sequence[int]]) -> str:
-    """Identity of all prompts, by problem id."""
+    """Return the identity of all prompts, given by problem id."""
     return store.fingerprint(prompts=sorted((name, list(ids)) for name, ids in prompts.items()))
 
 
 def counts_of(outcomes: Sequence[Outcome]) -> tuple[int, int]:
-    """Give the numbers of right and of graded samples."""
+    """Return the number of right and of graded samples."""
     return sum(o.correct for o in outcomes), sum(o.status is not Status.ERROR for o in outcomes)

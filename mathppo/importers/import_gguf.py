@@ -11,6 +11,7 @@ from mathppo.errors import BadInput, BadSetting
 from mathppo.importers.gguf_header import check_gguf
 from mathppo.learner.backend import checkpoint, models
 from mathppo.storage import store
+from mathppo.storage.files import remove_folder
 
 
 def find_gguf(source: str) -> Path:
@@ -49,7 +50,7 @@ def import_gguf(source: str, out: Path) -> Path:
     policy, tokenizer = models.load_gguf(path)
     # Write to a temporary folder and rename it, so that a killed import leaves no partial folder.
     partial = store.partial_path(out)
-    store.remove_folder(partial)
+    remove_folder(partial)
     checkpoint.Weights(policy, None).save_pretrained(partial)
     tokenizer.save_pretrained(partial)
     if out.exists():

@@ -1,38 +1,43 @@
-"""Rollouts for a person to read, with what the actor and the critic thought of each token.
+"""Held-out rollouts for the report, with each token's log-probabilities, values and advantages.
 
-They are held-out rollouts of the warm start and of the last policy, looked at through the very checkpoints that sampled
-them, so that every number belongs to the policy that it describes.
+Rollouts of a step are annotated with the checkpoint of that step, which sampled them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mathppo.batch import collate
-from mathppo.evaluate.accuracy import Mode
 from mathppo.learner.learner import Learner
-from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.prompts import PreTrainedTokenizerBase, special_ids
 from mathppo.records import Problem, ScoredRollout
 from mathppo.report import RolloutView
-from mathppo.storage import store
 
-NUM_VIEWS = 30
-"""Rollouts shown of each policy; verdict statuses take turns, so that rare ones are seen."""
+NUM_ANNOTATED = 30
+"""Rollouts shown of each policy."""
 
 
-def views_of(
-    learner: Learner, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem], run: RunDirectory
+def choose_rollouts(scored: Sequence[ScoredRollout], count: int = NUM_ANNOTATED) -> list[ScoredRollout]:
+    """Return `count` rollouts in their order, taken from each verdict status equally so that rare ones are shown."""
+    num_seen: dict[str, int] = {}
+    rounds = []
+    for index, item in enumerate(scored):
+        num_seen[item.verdict.status] = num_seen.get(item.verdict.status, 0) + 1
+        rounds.append((num_seen[item.verdict.status], index))
+    return [scored[index] for _, index in sorted(sorted(rounds)[:count], key=lambda item: item[1])]
+
+
+def annotate(
+    learner: Learner,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Mapping[str, Problem],
+    scored: Sequence[ScoredRollout],
 ) -> list[RolloutView]:
-    """Give views of some sampled held-out rollouts of the learner's step, those of rare verdicts before others."""
-    scored = _some_of_each_status(
-        store.read_artefact(run.evaluation(learner.step) / Mode.SAMPLED / "scored", store.SCORED)
-    )
-    by_id = {problem.id: problem for problem in problems}
+    """Return views of rollouts that the learner's policy sampled; `problems` are given by id."""
     experience = learner.experience(collate(scored, pad_id=special_ids(tokenizer).pad))
     assert experience.old is not None
+    has_critic = learner.critic is not None
     views = []
     for row, item in enumerate(scored):
-        length, problem = len(item.rollout.completion_ids), by_id[item.rollout.problem_id]
-        has_critic = learner.critic is not None
+        length, problem = len(item.rollout.completion_ids), problems[item.rollout.problem_id]
         views.append(
             RolloutView(
                 problem_id=problem.id,
@@ -51,13 +56,3 @@ def views_of(
             )
         )
     return views
-
-
-def _some_of_each_status(scored: Sequence[ScoredRollout], count: int = NUM_VIEWS) -> list[ScoredRollout]:
-    """Give the first ones of each status, as many of each as are there until the count is reached."""
-    place: dict[str, int] = {}
-    turns = []
-    for index, item in enumerate(scored):
-        place[item.verdict.status] = place.get(item.verdict.status, 0) + 1
-        turns.append((place[item.verdict.status], index))
-    return [scored[index] for _, index in sorted(sorted(turns)[:count], key=lambda turn: turn[1])]

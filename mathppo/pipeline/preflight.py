@@ -1,7 +1,6 @@
-"""What a run needs at some later hour, looked at before anything of it is written.
+"""Preflight: fails on missing models, devices or packages before a run writes anything.
 
-A mistyped grader or model would else be found after the warm start, in a directory that by then belongs to the
-settings with the mistake in them.
+Otherwise a mistyped model would be detected after the warm start, in a directory whose settings are fixed by then.
 """
 
 from importlib.util import find_spec
@@ -17,7 +16,7 @@ from mathppo.prompts import special_ids
 
 
 def check_start(config: Config) -> None:
-    """See that the models, engine and device that the settings name are there.
+    """Check that the models, engine and device that the settings name exist.
 
     Raises:
         BadSetting: a device, package or address that is missing, or a critic with more layers than its trunk.
@@ -46,7 +45,7 @@ def check_start(config: Config) -> None:
 
 
 def _check_layers(config: Config) -> None:
-    """See that the trunk of a new critic has the layers that the settings keep of it."""
+    """Check that the trunk of a new critic has at least the layers that the settings keep."""
     wanted, start = config.learner.critic_num_layers, Path(config.learner.critic_from or config.model.path)
     if not (config.learner.has_critic and wanted):
         return
@@ -56,14 +55,14 @@ def _check_layers(config: Config) -> None:
 
 
 def check_device(config: Config) -> None:
-    """See that there is a GPU where the settings insist on one.
+    """Check that there is a GPU if the settings ask for one.
 
     Raises:
-        BadSetting: there is none.
+        BadSetting: torch finds none.
     """
     if config.learner.device == "cuda" and not torch.cuda.is_available():
         raise BadSetting(
-            'learner.device: expected "auto" or "cpu" where torch finds no GPU, got "cuda"; see mathppo doctor'
+            'learner.device: expected "auto" or "cpu" if torch finds no GPU, got "cuda"; see mathppo doctor'
         )
 
 

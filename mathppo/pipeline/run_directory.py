@@ -1,10 +1,9 @@
-"""Where everything of a run lies, and what says how the run was made."""
+"""Run directory: its paths, its manifest, and the lock that keeps other processes out."""
 
 import importlib.metadata
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,55 +13,30 @@ from graders.sandbox_status import SandboxStatus
 from mathppo.config import Config, encode_config, load_config
 from mathppo.errors import BadSetting
 from mathppo.storage import store
+from mathppo.storage.files import claim, write_file, write_record
 
 PACKAGES = ("mathppo", "torch", "transformers", "tokenizers", "safetensors", "sympy", "msgspec", "numpy")
 
 
-@dataclass(frozen=True)
 class RunDirectory:
-    """Names within a run directory.
+    """Paths in a run directory.
 
     Args:
         root: the run directory.
     """
 
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def manifest(self) -> Path:
-        return self.root / "manifest.json"
-
-    @property
-    def wall_time(self) -> Path:
-        return self.root / "wall_time.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        return self.root / "summary.json"
-
-    @property
-    def train_problems(self) -> Path:
-        return self.root / "problems" / "train"
-
-    @property
-    def held_out_problems(self) -> Path:
-        return self.root / "problems" / "held_out"
-
-    @property
-    def warmstart(self) -> Path:
-        return self.root / "warmstart"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.toml"
+        self.manifest = root / "manifest.json"
+        self.wall_time = root / "wall_time.json"
+        self.metrics = root / "metrics.jsonl"
+        self.summary = root / "summary.json"
+        self.train_problems = root / "problems" / "train"
+        self.held_out_problems = root / "problems" / "held_out"
+        self.warmstart = root / "warmstart"
+        self.critic_pretraining = root / "critic_pretraining"
+        self.checkpoints = root / "checkpoints"
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"{step:06d}"
@@ -75,59 +49,59 @@ class RunDirectory:
 
 
 def check_run(run: RunDirectory, config: Config) -> None:
-    """See that a run with these settings can begin or go on there; nothing is written.
+    """Check that a run with these settings can start or resume there; nothing is written.
 
     Raises:
-        BadSetting: the directory holds a run with other settings that has made something, or no run.
+        BadSetting: the directory holds artefacts of a run with other settings, or files of no run.
     """
     if run.root.exists() and not run.root.is_dir():
         raise BadSetting(f"{run.root}: expected a folder, got a file; choose another --run-dir")
-    if not run.root.exists() or not _has_begun(run):
+    if not run.root.exists() or not _has_artefacts(run):
         return
     if not run.config.is_file():
         raise BadSetting(
-            f"{run.root}: expected an empty or missing folder, or a run to go on with; choose another --run-dir"
+            f"{run.root}: expected an empty or missing folder, or a run to resume; choose another --run-dir"
         )
-    begun = load_config(run.config)
-    if begun != config:
+    saved = load_config(run.config)
+    if saved != config:
         raise BadSetting(
-            f"{run.root}: holds a run with other settings ({_first_difference(begun, config)}); choose another "
-            "--run-dir, or delete it to begin anew"
+            f"{run.root}: holds a run with other settings ({_first_difference(saved, config)}); choose another "
+            "--run-dir, or delete it to start again"
         )
 
 
 @contextmanager
 def open_run(run: RunDirectory, config: Config, sandbox: SandboxStatus | None = None) -> Iterator[None]:
-    """Begin a run, or go on with the one that is there, and keep every other process out of it meanwhile.
+    """Start or resume a run, and lock its directory against other processes.
 
     Args:
-        run: where.
-        config: the run's settings.
-        sandbox: what isolates the grader's workers, for the manifest; None where nothing is graded.
+        run: the run directory.
+        config: settings of the run.
+        sandbox: isolation of the grader's workers, for the manifest; None if nothing is graded.
 
     Raises:
         BadSetting: see `check_run`.
-        BadArtefact: another process is at work there.
+        BadArtefact: another process has locked the directory.
     """
     run.root.mkdir(parents=True, exist_ok=True)
-    with store.claim(run.root):
+    with claim(run.root):
         check_run(run, config)
-        if not _has_begun(run):
-            store.write_file(run.manifest, msgspec.json.format(msgspec.json.encode(manifest(config, sandbox))))
-            store.write_file(run.config, encode_config(config))
+        if not _has_artefacts(run):
+            write_record(run.manifest, manifest(config, sandbox))
+            write_file(run.config, encode_config(config))
         yield
 
 
-def _has_begun(run: RunDirectory) -> bool:
-    """Tell whether the directory holds more than what says how a run is made: else it may be made in another way."""
-    own = {run.config.name, run.manifest.name, run.wall_time.name} if run.manifest.is_file() else set[str]()
-    return any(path.name not in own and not path.name.startswith(".") for path in run.root.iterdir())
+def _has_artefacts(run: RunDirectory) -> bool:
+    """Return True if the directory holds more than settings, manifest and times: only then are its settings fixed."""
+    head = {run.config.name, run.manifest.name, run.wall_time.name} if run.manifest.is_file() else set[str]()
+    return any(path.name not in head and not path.name.startswith(".") for path in run.root.iterdir())
 
 
 def manifest(config: Config, sandbox: SandboxStatus | None) -> dict[str, Any]:
-    """Say with what a run was made: versions, commit, seed, machine, settings, isolation of the grader.
+    """Return what a run was made with: versions, commit, seed, machine, settings, isolation of the grader.
 
-    No environment variable, no path.
+    It contains no environment variable and no path.
     """
     return {
         "schema": "manifest/1",
@@ -142,7 +116,7 @@ def manifest(config: Config, sandbox: SandboxStatus | None) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of the packages that decide what a run computes."""
+    """Return the versions of the packages that affect what a run computes."""
     return {name: _version(name) for name in PACKAGES}
 
 
@@ -154,7 +128,7 @@ def _version(package: str) -> str:
 
 
 def _git_commit() -> str:
-    """Give the commit of the source tree this runs from; "" where it is no checkout."""
+    """Return the commit of the source tree this runs from; "" if it is not a checkout."""
     git = Path(__file__).resolve().parents[2] / ".git"
     try:
         head = (git / "HEAD").read_text().strip()

@@ -1,4 +1,4 @@
-"""`summary.json`: in a few numbers, what the run did."""
+"""`summary.json`: the results of a run in a few numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,21 +9,21 @@ from mathppo.config import Config
 from mathppo.evaluate.accuracy import Evaluation
 from mathppo.metrics import read_rows
 from mathppo.pipeline.run_directory import RunDirectory, versions
-from mathppo.storage import store
+from mathppo.storage.files import write_file, write_record
 
 TIMED = ("generate", "grade", "learn", "other")
-"""Stages of an iteration, timed by each iteration's own row in the metrics log."""
+"""Stages of an iteration, timed in its row of the metrics log."""
 
 
 def add_wall_time(run: RunDirectory, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Add this process's wall time by stage to that of earlier ones of the run, and give the sums.
+    """Add this process's wall time by stage to that of the run's earlier processes, and return the sums.
 
-    What a process that was killed outright had spent is not known and not counted.
+    The time of a process that was killed is not known and not counted.
     """
     file = run.wall_time
     earlier = msgspec.json.decode(file.read_bytes(), type=dict[str, float]) if file.is_file() else {}
     total = {stage: earlier.get(stage, 0.0) + seconds.get(stage, 0.0) for stage in {**earlier, **seconds}}
-    store.write_file(file, msgspec.json.encode(total))
+    write_file(file, msgspec.json.encode(total))
     return total
 
 
@@ -35,7 +35,7 @@ def write_summary(
     last: Sequence[Evaluation],
     seconds: Mapping[str, float],
 ) -> None:
-    """Write where the run began and ended, and the wall time by stage.
+    """Write accuracies before and after training, and the wall time by stage.
 
     Args:
         run: the run directory.
@@ -52,16 +52,16 @@ def write_summary(
         "reward": config.reward.kind,
         "seed": config.run.seed,
         "iterations": len(iterations),
-        "warmstart": _standing(first),
-        "final": _standing(last),
+        "warmstart": _accuracies(first),
+        "final": _accuracies(last),
         "wall_s": {name: round(value, 3) for name, value in {**seconds, **spent}.items()},
         "versions": versions(),
     }
-    store.write_file(run.summary, msgspec.json.format(msgspec.json.encode(summary)))
+    write_record(run.summary, summary)
 
 
-def _standing(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """Give a policy's accuracies by mode, with the intervals and shares that qualify them."""
+def _accuracies(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return a policy's accuracies by mode, with their intervals and the shares that qualify them."""
     rows = {str(evaluation.mode): evaluation.overall for evaluation in evaluations}
     return {
         **{mode: row.accuracy for mode, row in rows.items()},

@@ -1,6 +1,8 @@
-"""`mathppo train`: all stages in one command, engines kept warm, the same artefacts.
+"""`mathppo train`: all stages in one process, with engines kept warm and the same artefacts as the single commands.
 
-Killed anywhere and run again, it goes on: finished artefacts are read, not made again; weights come from the newest
+    prepare → warmstart → (pretrain critic) → iterations of generate → grade → learn → sync weights → evaluate
+
+A killed run resumes when the command is run again: finished artefacts are read, weights come from the newest
 checkpoint, and the updates since are repeated from the rollouts and verdicts on disk, to the same bits.
 """
 
@@ -13,27 +15,29 @@ from pathlib import Path
 from graders import GraderPool
 from graders.sandbox_status import sandbox_status
 from mathppo.config import Config
-from mathppo.evaluate.accuracy import Evaluation, Mode
+from mathppo.evaluate.accuracy import Mode
 from mathppo.learner import diagnostics
 from mathppo.learner.backend import checkpoint
 from mathppo.learner.backend.sharding import ALONE, Ranks
 from mathppo.metrics import Iteration, MetricRow, append_row
+from mathppo.pipeline.annotate_rollouts import choose_rollouts
 from mathppo.pipeline.preflight import check_start
 from mathppo.pipeline.run_directory import RunDirectory, check_run, open_run
-from mathppo.pipeline.runtime import Station, check_engine, open_station
-from mathppo.pipeline.stages.evaluate import evaluate_policy, read_evaluations
+from mathppo.pipeline.runtime import (
+    AnnotateRollouts,
+    Learn,
+    PretrainCritic,
+    RankWorker,
+    SaveCheckpoint,
+    SyncWeights,
+    check_engine,
+    open_rank_worker,
+)
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_held_out, read_evaluations
+from mathppo.pipeline.stages.generate import choose_problems, generate, make_requests, sampling_of
+from mathppo.pipeline.stages.grade import BackgroundGrader, grade, open_pool, overlong_budget
 from mathppo.pipeline.stages.learn import require_whole_distribution
 from mathppo.pipeline.stages.prepare import prepare
-from mathppo.pipeline.stages.sample_and_grade import (
-    Grading,
-    choose_problems,
-    make_requests,
-    open_pool,
-    overlong_budget,
-    sampling_of,
-    write_rollouts,
-    write_scored,
-)
 from mathppo.pipeline.stages.warmstart import warmstart
 from mathppo.pipeline.summary import add_wall_time, write_summary
 from mathppo.progress import Reporter
@@ -48,7 +52,7 @@ SHOWN = (
     ("kl", "approx_kl"),
     ("ev", "explained_variance_outcome"),
 )
-"""Metrics shown live, while iterating, under names short enough for one line."""
+"""Metrics in the progress display of iterations, with names short enough for one line."""
 
 
 @dataclass
@@ -68,31 +72,25 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Session:
-    """What the process that runs the stages keeps warm.
+    """State of the process that runs the stages.
 
     Args:
-        config: of the run.
-        run: where everything lies.
-        train_problems: what the policy is trained on.
-        held_out_problems: what it is evaluated on.
-        station: the learner and its engine, perhaps with shards of them in other processes.
+        worker: learner and engine, perhaps with shards of them in other processes.
         pool: the grader.
-        reporter: shows progress.
-        watch: wall time.
+        train_problems: problems that the policy is trained on.
+        held_out_problems: problems that it is evaluated on.
+        watch: wall time by stage.
     """
 
-    config: Config
-    run: RunDirectory
+    worker: RankWorker
+    pool: GraderPool
     train_problems: list[Problem]
     held_out_problems: list[Problem]
-    station: Station
-    pool: GraderPool
-    reporter: Reporter
     watch: Stopwatch
 
 
 def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) -> RunDirectory:
-    """Run, or go on with, the whole job in the directory `root`.
+    """Start or resume a run in the directory `root`, and return the directory when it is finished.
 
     Args:
         config: of the run.
@@ -101,186 +99,175 @@ def train(config: Config, root: Path, reporter: Reporter, ranks: Ranks = ALONE) 
         ranks: the processes that share the work; the first one runs the stages.
 
     Raises:
-        BadSetting: the directory holds a run with other settings, these cannot be learnt with, or name what is missing.
-        BadArtefact: another process is at work in the directory.
-        MathPPOError: whatever a stage finds wrong.
+        BadSetting: the directory holds a run with other settings, or a setting that the learner rejects or that names a
+            missing model, package or device.
+        BadArtefact: another process has locked the directory.
+        MathPPOError: the error of a stage.
     """
+    run = RunDirectory(root)
     require_whole_distribution(config)
     check_engine(config, ranks)
-    run = RunDirectory(root)
     if ranks.rank > 0:
-        _stand_by(config, run, ranks)
+        _work_for_first_rank(config, run, ranks)
         return run
     check_run(run, config)
     if run.summary.is_file():
         reporter.say(f"{root}: finished already")
     else:
-        _begin(config, run, ranks, reporter)
-    ranks.share(None)  # nothing more to do
+        check_start(config)  # before anything is written
+        _run(config, run, ranks, reporter)
+    ranks.share(None)  # ends the other ranks' loops
     return run
 
 
-def _stand_by(config: Config, run: RunDirectory, ranks: Ranks) -> None:
-    """Wait until the first rank has a checkpoint to start from, and do what it asks."""
+def _work_for_first_rank(config: Config, run: RunDirectory, ranks: Ranks) -> None:
+    """Wait for the first rank's checkpoint and probe problem, then run its commands."""
     opened = ranks.share(None)
     if opened is None:
         return
-    station = open_station(config, run, ranks, *opened)
+    worker = open_rank_worker(config, run, ranks, *opened)
     try:
-        station.serve()
+        worker.run_worker_loop()
     finally:
-        station.close()
+        worker.close()
 
 
-def _begin(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) -> None:
-    """Run what is left of a run."""
-    # Before anything is written: a mistake in what is needed late must not cost the stages before it.
-    check_start(config)
+def _run(config: Config, run: RunDirectory, ranks: Ranks, reporter: Reporter) -> None:
+    """Run the stages that are not finished, then write summary and report."""
     watch = Stopwatch()
     with open_pool(config.grader) as pool, open_run(run, config, sandbox_status(pool)):
         try:
             with watch.measure("total"):
-                first, last = _all_stages(config, run, ranks, pool, watch, reporter)
+                _run_stages(config, run, ranks, pool, watch, reporter)
         finally:
             seconds = add_wall_time(run, watch.seconds)
+        first, last = (read_evaluations(run.evaluation(step)) for step in (0, config.run.iterations))
         write_summary(run, config, first=first, last=last, seconds=seconds)
         write_report(run.root)
 
 
-def _all_stages(
+def _run_stages(
     config: Config, run: RunDirectory, ranks: Ranks, pool: GraderPool, watch: Stopwatch, reporter: Reporter
-) -> tuple[list[Evaluation], list[Evaluation]]:
+) -> None:
     with watch.measure("prepare"):
         problems, held_out = prepare(config, run.train_problems.parent, reporter)
     with watch.measure("warmstart"):
         warmstart(config, problems, run.warmstart, reporter)
     newest = (checkpoint.list_checkpoints(run.checkpoints) or [run.warmstart])[-1]
     ranks.share((newest, problems[0]))
-    station = open_station(config, run, ranks, newest, problems[0], reporter)
+    worker = open_rank_worker(config, run, ranks, newest, problems[0], reporter)
     try:
-        session = Session(config, run, problems, held_out, station, pool, reporter, watch)
-        return _run(session, is_new=newest == run.warmstart)
+        session = Session(worker, pool, problems, held_out, watch)
+        if newest == run.warmstart:
+            _start_learner(session)
+        _iterate(session)
+        _annotate_rollouts(session)
     finally:
-        station.close()
+        worker.close()
 
 
-def _run(session: Session, *, is_new: bool) -> tuple[list[Evaluation], list[Evaluation]]:
-    """Pretrain the critic, iterate, and evaluate before, on the way and after; give the first and last evaluations."""
-    config, run, station = session.config, session.run, session.station
-    learner = station.learner
-    if is_new:
-        if learner.critic is not None and config.learner.critic_pretraining_prompts > 0:
-            with session.watch.measure("critic_pretraining"):
-                _pretrain(session)
-        station.ask(station.save)
-    with session.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
+def _start_learner(session: Session) -> None:
+    """Pretrain a new critic if the settings say so, and save the learner before its first update."""
+    worker, config = session.worker, session.worker.config
+    if worker.learner.critic is not None and config.learner.critic_pretraining_prompts > 0:
+        with session.watch.measure("critic_pretraining"):
+            count, folder = config.learner.critic_pretraining_prompts, worker.run.critic_pretraining
+            scored = _sample_and_score(session, "critic pretraining", 0, count, 1, folder, Stopwatch())
+            worker.run_on_all_ranks(PretrainCritic(scored))
+    worker.run_on_all_ranks(SaveCheckpoint())
+
+
+def _iterate(session: Session) -> None:
+    """Run the iterations, with evaluations before, between and after."""
+    config, learner = session.worker.config, session.worker.learner
+    with session.worker.reporter.task(config.learner.algorithm, config.run.iterations, done=learner.step) as advance:
         _evaluate_if_due(session)
         while learner.step < config.run.iterations:
             metrics = iterate(session)
             advance(1, **{label: metrics[name] for label, name in SHOWN if name in metrics})
             _evaluate_if_due(session)
-    views = [station.ask(station.view, step, session.held_out_problems) for step in sorted({0, learner.step})]
-    write_views(run.root, [view for of_step in views for view in of_step])
-    return read_evaluations(run.evaluation(0)), read_evaluations(run.evaluation(learner.step))
 
 
 def iterate(session: Session) -> MetricRow:
-    """One iteration of PPO: generate, grade, learn; log it, and write a checkpoint when one is due."""
-    config, run, station = session.config, session.run, session.station
-    learner = station.learner
+    """Run one iteration: generate, grade, learn, sync weights, log, and save a checkpoint if one is due."""
+    worker, config, run = session.worker, session.worker.config, session.worker.run
+    learner = worker.learner
     started, watch, folder = time.monotonic(), Stopwatch(), run.iteration(learner.step + 1)
-    is_begun = folder.exists()
-    scored = _sample_and_score(
-        session,
-        purpose="train",
-        iteration=learner.step,
-        count=config.generator.prompts_per_iteration,
-        samples=config.generator.samples_per_prompt,
-        folder=folder,
-        watch=watch,
-    )
+    is_resumed = folder.exists()
+    count, samples = config.generator.prompts_per_iteration, config.generator.samples_per_prompt
+    scored = _sample_and_score(session, "train", learner.step, count, samples, folder, watch)
     with watch.measure("learn"):
-        metrics = station.ask(station.learn, scored)
-    refreshed = station.ask(station.refresh)
-    num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
+        metrics = worker.run_on_all_ranks(Learn(scored))
+    synced = worker.run_on_all_ranks(SyncWeights())
     metrics = {
         **diagnostics.of_rollouts(scored, config.reward, overlong_budget_tokens=overlong_budget(config)),
         **metrics,
-        **refreshed,
+        **synced,
         **{f"{stage}_s": seconds for stage, seconds in watch.seconds.items()},
         "other_s": time.monotonic() - started - sum(watch.seconds.values()),
     }
-    if not is_begun:  # else an earlier process had its part in the tokens, and took none of the time
+    if not is_resumed:  # otherwise some tokens may have been sampled by an earlier process, in time that is not known
+        num_tokens = sum(len(item.rollout.completion_ids) for item in scored)
         metrics["tokens_per_s"] = num_tokens / max(watch.seconds["generate"], 1e-9)
-    # Logged before it is saved: a kill in between repeats the iteration, and its row, from the checkpoint before.
+    # Logged before it is saved: after a kill in between, the iteration and its row are repeated (note M-pipeline-2).
     append_row(run.metrics, Iteration(iteration=learner.step, metrics=metrics))
     if learner.step % config.run.checkpoint_every == 0 or learner.step == config.run.iterations:
         with session.watch.measure("checkpoint"):
-            station.ask(station.save)
+            worker.run_on_all_ranks(SaveCheckpoint())
             checkpoint.prune_checkpoints(run.checkpoints, keep=config.run.keep_checkpoints)
     return metrics
 
 
 def _sample_and_score(
-    session: Session, *, purpose: str, iteration: int, count: int, samples: int, folder: Path, watch: Stopwatch
+    session: Session, purpose: str, iteration: int, count: int, samples: int, folder: Path, watch: Stopwatch
 ) -> list[ScoredRollout]:
-    """Sample and grade the problems that are due; what an earlier run finished is read from `folder`."""
-    config, tokenizer, engine = session.config, session.station.tokenizer, session.station.engine
+    """Sample and grade `count` problems, or read from `folder` what an earlier process finished.
+
+    Purpose and iteration are part of every seed.
+    """
+    config, tokenizer, engine = session.worker.config, session.worker.tokenizer, session.worker.engine
     assert engine is not None
     problems = choose_problems(session.train_problems, iteration, count, derive_seed(config.run.seed, purpose))
-    grading = Grading(session.pool, {problem.id: problem for problem in problems})
+    by_id = {problem.id: problem for problem in problems}
+    grader = BackgroundGrader(session.pool, by_id, config.problems.template)
+    rollouts_path = folder / "rollouts"
     with watch.measure("generate"):
-        requests = make_requests(problems, tokenizer, config, samples=samples, purpose=purpose, iteration=iteration)
+        requests = make_requests(problems, tokenizer, config, samples=samples, purpose=(purpose, iteration))
         made_from = store.fingerprint(config=config, step=iteration, requests=requests)
-        rollouts = write_rollouts(
-            engine,
-            requests,
-            sampling_of(config, tokenizer),
-            folder / "rollouts",
-            made_from=made_from,
-            on_rollout=grading.add,
-        )
+        sampling = sampling_of(config, tokenizer)
+        rollouts = generate(engine, requests, sampling, rollouts_path, made_from=made_from, on_rollout=grader.add)
     with watch.measure("grade"):
-        return write_scored(grading, rollouts, config, folder / "scored", made_from=made_from)
-
-
-def _pretrain(session: Session) -> None:
-    config, run = session.config, session.run
-    scored = _sample_and_score(
-        session,
-        purpose="critic pretraining",
-        iteration=0,
-        count=config.learner.critic_pretraining_prompts,
-        samples=1,
-        folder=run.root / "critic_pretraining",
-        watch=Stopwatch(),
-    )
-    session.station.ask(session.station.pretrain_critic, scored)
+        return grade(grader, rollouts, config, folder / "scored", source=rollouts_path, made_from=made_from)
 
 
 def _evaluate_if_due(session: Session) -> None:
-    """Evaluate the policy before and after on all held-out problems, and on some of them on the way."""
-    config, station, step = session.config, session.station, session.station.learner.step
-    assert station.engine is not None
-    at_an_end = step in (0, config.run.iterations)
-    if not at_an_end and (config.evaluate.every == 0 or step % config.evaluate.every):
+    """Evaluate the first and last policy on all held-out problems, and policies in between on some of them."""
+    worker, config, step = session.worker, session.worker.config, session.worker.learner.step
+    assert worker.engine is not None
+    is_first_or_last = step in (0, config.run.iterations)
+    if not is_first_or_last and (config.evaluate.every == 0 or step % config.evaluate.every):
         return
-    num_problems = config.evaluate.num_problems_final if at_an_end else config.evaluate.num_problems
+    num_problems = config.evaluate.num_problems_final if is_first_or_last else config.evaluate.num_problems
+    problems = session.held_out_problems[: num_problems or None]
+    policy = Policy(
+        worker.engine, worker.tokenizer, f"step {step}", weights=store.fingerprint(config=config, step=step), step=step
+    )
     with session.watch.measure("evaluate"):
         for mode in Mode:
-            evaluation = evaluate_policy(
-                station.engine,
-                station.tokenizer,
-                session.pool,
-                session.held_out_problems[: num_problems or None],
-                config,
-                session.run.evaluation(step),
-                mode=mode,
-                policy_step=step,
-                weights=store.fingerprint(config=config, step=step),
-            )
+            evaluation = evaluate_held_out(policy, session.pool, problems, config, worker.run.evaluation(step), mode)
             row = evaluation.overall
-            session.reporter.say(
+            worker.reporter.say(
                 f"step {step}: held-out accuracy {mode} {row.accuracy or 0:.3f} "
                 f"[{row.low:.3f}, {row.high:.3f}] on {row.num_problems} problems"
             )
+
+
+def _annotate_rollouts(session: Session) -> None:
+    """Write some held-out rollouts of the first and the last policy for the report."""
+    worker, problems = session.worker, {problem.id: problem for problem in session.held_out_problems}
+    views = []
+    for step in sorted({0, worker.learner.step}):
+        scored = choose_rollouts(store.read_scored(worker.run.evaluation(step) / Mode.SAMPLED / "scored"))
+        shown = {item.rollout.problem_id: problems[item.rollout.problem_id] for item in scored}
+        views += worker.run_on_all_ranks(AnnotateRollouts(step, scored, shown))
+    write_views(worker.run.root, views)

@@ -1,7 +1,7 @@
-"""New weights for the engine, and the proof that it uses them: a probe whose log-probabilities the learner repeats.
+"""Weight synchronisation: copies the learner's weights to the engine, and checks with a probe that it uses them.
 
-A sampler with old weights, a stale head or cached keys of the weights before does not fail, it samples from something
-else. So after each refresh of an engine with weights of its own one short prompt is sampled and compared.
+An engine with old weights, a stale head or cached keys does not fail: it samples from another policy. So after each
+copy, a few completions of one short prompt are sampled, and their log-probabilities compared with the learner's.
 """
 
 import time
@@ -20,39 +20,39 @@ from mathppo.learner import forward
 from mathppo.learner.backend.lora import plain_state
 from mathppo.learner.learner import Learner
 from mathppo.metrics import MetricRow
-from mathppo.pipeline.stages.sample_and_grade import sampling_of
+from mathppo.pipeline.stages.generate import sampling_of
 from mathppo.prompts import PreTrainedTokenizerBase, encode_prompt, special_ids
 from mathppo.records import Problem, Rollout, ScoredRollout
 from mathppo.seeds import derive_seed
 
 PROBE_TOKENS = 16
-"""Tokens of a probe's completion."""
+"""Tokens per completion of the probe."""
 
 NUM_PROBES = 4
-"""Completions of the one probe prompt, at the run's temperature."""
+"""Completions of the probe prompt, at the run's temperature."""
 
 TOLERANCE_FLOAT32 = 5e-3
-"""Nats; float32 engines agree to about 1e-4, an old head is off by 0.1 and more."""
+"""Nats; float32 engines agree to about 1e-4, an old head differs by 0.1 or more."""
 
 TOLERANCE_BFLOAT16 = 0.6
-"""Nats at the worst token. Eight probes of a 135M model in bfloat16 beside a float32 learner, 495 tokens: 0.12 in the
-middle, 0.24 at most; the rest is room for a run's worst token. Raw logprobs at temperature 0.7 are off by 2."""
+"""Nats at the worst token. Eight probes of a 135M model in bfloat16 with a float32 learner, 495 tokens: median 0.12,
+maximum 0.24; the rest is margin for the worst token of a run. Raw logprobs at temperature 0.7 differ by 2."""
 
 MEAN_SHARE = 5
-"""The mean gap may be the tolerance over this: 0.015 to 0.039 in the same probes, 0.26 with raw logprobs at 0.7."""
+"""The mean gap may be the tolerance divided by this: 0.015 to 0.039 in the same probes, 0.26 with raw logprobs."""
 
 
 @dataclass
-class Refresher:
-    """Refreshes one engine from one learner; on several ranks each its own, together.
+class WeightSync:
+    """Copies the weights of one learner to one engine; on several ranks each does, together.
 
     Args:
         config: of the run.
-        engine: takes the weights; None where only other ranks have one.
-        learner: has them.
-        tokenizer: the policy's.
+        engine: receives the weights; None if only other ranks have one.
+        learner: has the weights.
+        tokenizer: the policy's tokenizer.
         probe: the problem whose prompt is the probe.
-        is_copy: the engine's weights are its own although it says that it may share them.
+        is_copy: the engine has a copy of the weights although its class can share them.
     """
 
     config: Config
@@ -63,14 +63,14 @@ class Refresher:
     is_copy: bool = False
     _before: dict[tuple[int, ...], list[float]] | None = None
 
-    def refresh(self) -> MetricRow:
-        """Hand the learner's weights to the engine and check that it samples from them.
+    def sync(self) -> MetricRow:
+        """Copy the learner's weights to the engine, and check that it samples from them.
 
         Returns:
-            Seconds and the probe's largest gap, where anything was copied.
+            Seconds and the probe's largest gap; empty if engine and learner share their weights.
 
         Raises:
-            BrokenInvariant: engine and learner give the probe other log-probabilities.
+            BrokenInvariant: engine and learner compute different log-probabilities for the probe.
         """
         if self.engine is not None and self.engine.shares_weights and not self.is_copy:
             self.engine.refresh(self.learner.step)
@@ -95,9 +95,9 @@ class Refresher:
             Request(problem_id="probe", sample_index=i, prompt_ids=prompt, seed=derive_seed(seed, "probe", i))
             for i in range(NUM_PROBES)
         ]
-        own = [] if self.engine is None else list(self.engine.generate(requests, sampling))
-        # Those of every rank's engine, for each has its own weights; and the same rows on all, which learn together.
-        by_rank = self.learner.passes.ranks.gather(sorted(own, key=lambda rollout: rollout.sample_index))
+        sampled = [] if self.engine is None else list(self.engine.generate(requests, sampling))
+        # Rollouts of every rank's engine, since each has a copy; and the same rows on all ranks, for the forward pass.
+        by_rank = self.learner.passes.ranks.gather(sorted(sampled, key=lambda rollout: rollout.sample_index))
         rollouts = [rollout for of_rank in by_rank for rollout in of_rank]
         ours, mask = self._learner_logprobs(rollouts, temperature=self.learner.temperature)
         width = ours.shape[1]
@@ -107,7 +107,7 @@ class Refresher:
         if not (gaps.max() <= tolerance and gaps.mean() <= tolerance / MEAN_SHARE):
             raise BrokenInvariant(
                 f"step {self.learner.step}: expected the engine's log-probabilities of a probe to be the learner's up "
-                f"to {tolerance:g} nats, and {tolerance / MEAN_SHARE:g} in the mean, got a gap of {gaps.max():.4g} "
+                f"to {tolerance:g} nats, and {tolerance / MEAN_SHARE:g} on average, got a gap of {gaps.max():.4g} "
                 f"(mean {gaps.mean():.4g}, temperature {sampling.temperature:g}); {self._diagnose(rollouts)}"
             )
         self._before = _by_ids(rollouts)
@@ -115,16 +115,16 @@ class Refresher:
 
     @property
     def _tolerance(self) -> float:
-        """Largest gap, in nats."""
+        """Largest gap that is allowed, in nats."""
         settings = self.config.generator
-        # A server's precision is its own: in half on a GPU, unless it was told otherwise.
+        # A server chooses its precision: half precision on a GPU, unless the settings say otherwise.
         may_halve = settings.engine == "vllm-http" and settings.dtype == "auto" and torch.cuda.is_available()
         is_exact = self.learner.compute.dtype == torch.float32 and settings.dtype != "bfloat16" and not may_halve
         return settings.probe_tolerance or (TOLERANCE_FLOAT32 if is_exact else TOLERANCE_BFLOAT16)
 
     @torch.no_grad()
     def _learner_logprobs(self, rollouts: Sequence[Rollout], *, temperature: float) -> tuple[Tensor, Tensor]:
-        """Give log-probabilities and mask, `[B, T]`."""
+        """Return the learner's log-probabilities and the completion mask, each `[B, T]`."""
         unread = Verdict(status=Status.NO_ANSWER, answer=None, grader="probe", method="", detail="", duration_s=0.0)
         scored = [ScoredRollout(rollout=rollout, verdict=unread, reward=0.0) for rollout in rollouts]
         batch = collate(scored, pad_id=special_ids(self.tokenizer).pad)
@@ -138,18 +138,18 @@ class Refresher:
         return logprobs.cpu().float(), batch.completion_mask.cpu()
 
     def _diagnose(self, rollouts: Sequence[Rollout]) -> str:
-        """Say what the numbers point to."""
+        """Return the likely cause of a gap."""
         now = _by_ids(rollouts)
         if self._before is not None and now == self._before:
             return (
-                "the engine answers exactly as before the refresh: it still has the old weights; send the whole "
+                "the engine answers exactly as before the update: it still has the old weights; send the whole "
                 "state_dict() and look at the engine's log"
             )
         raw, mask = self._learner_logprobs(rollouts, temperature=1.0)
         theirs = torch.tensor([x for rollout in rollouts for x in rollout.behaviour_logprobs])
         if self.learner.temperature != 1 and (raw[mask] - theirs).abs().max() <= self._tolerance:
             return (
-                "they are those of temperature 1: the engine gives raw log-probabilities; start it with "
+                "they are those of temperature 1: the engine returns raw log-probabilities; start it with "
                 "--logprobs-mode processed_logprobs"
             )
         compute = str(self.learner.compute.dtype).removeprefix("torch.")

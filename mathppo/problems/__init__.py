@@ -1,4 +1,4 @@
-"""Problems: built-in families by level with a held-out split, and loaders for files and hub data sets."""
+"""Problems: built-in families with levels and a held-out split, and loaders for files and hub data sets."""
 
 from mathppo.problems.held_out import HELD_OUT_COUNTS, load_held_out
 from mathppo.problems.load import load_problems
@@ -6,8 +6,8 @@ from mathppo.problems.sampling import (
     LINEAR_MIX,
     Mix,
     Split,
+    canonical_forms,
     demonstrate,
-    forms,
     held_out_set,
     sample_problems,
     split_of,
@@ -18,8 +18,8 @@ __all__ = [
     "LINEAR_MIX",
     "Mix",
     "Split",
+    "canonical_forms",
     "demonstrate",
-    "forms",
     "held_out_set",
     "load_held_out",
     "load_problems",

@@ -1,4 +1,4 @@
-"""The committed held-out sets of the built-in families, read from the package or, in a checkout, from `data/`."""
+"""Committed held-out sets of the built-in families, in the package or, in a checkout, in `data/`."""
 
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -11,13 +11,13 @@ from mathppo.problems.families import FAMILIES
 from mathppo.records import Problem
 
 HELD_OUT_COUNTS = {family.name: 2_000 if family.name == "linear" else 300 for family in FAMILIES}
-"""The committed sets and the number of problems in each."""
+"""Number of problems in each committed set."""
 
 
 def load_held_out(name: str) -> list[Problem]:
-    """The held-out problems of a family, unique by canonical form; no training problem shares a form with them.
+    """Load the held-out problems of a family.
 
-    Any head of the list mixes the levels.
+    They are unique by canonical form and share none with a training problem. Any prefix of the list mixes the levels.
 
     Raises:
         BadSetting: there is no such set.
@@ -29,10 +29,10 @@ def load_held_out(name: str) -> list[Problem]:
 
 
 def read_held_out(path: Traversable, count: int) -> list[Problem]:
-    """The problems of one committed file.
+    """Read the problems of one committed file.
 
     Raises:
-        BadInput: it is missing, holds a line that is no problem, or another number of problems than `count`.
+        BadInput: the file is missing, has a line that is not a problem, or does not have `count` problems.
     """
     remedy = "reinstall mathppo, or run scripts/make_data.py in a checkout"
     try:
@@ -52,6 +52,6 @@ def read_held_out(path: Traversable, count: int) -> list[Problem]:
 
 
 def _folder() -> Traversable:
-    """`mathppo/held_out` in an installed wheel, `data/held_out` in a checkout."""
+    """Return `mathppo/held_out` in an installed wheel, `data/held_out` in a checkout."""
     installed = files("mathppo") / "held_out"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "data" / "held_out"

@@ -1,4 +1,4 @@
-"""Problems from files, from the `datasets` hub, and from the committed held-out sets."""
+"""Problem loader: files, hub data sets and the committed held-out sets."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from mathppo.problems.rows import Row, read_rows
 from mathppo.records import Problem
 
 ReferenceFormat = Literal["plain", "gsm8k"]
-"""`plain`: the field is the answer. `gsm8k`: the answer follows the last `####`, its thousands' commas left out."""
+"""`plain`: the field is the answer. `gsm8k`: the answer follows the last `####`; commas are removed."""
 
 
 def load_problems(
@@ -31,20 +31,20 @@ def load_problems(
     """Read every problem of a source.
 
     Args:
-        source: a file, folder or hub id as `read_rows` takes it, or `held_out:NAME` for a committed set. Rows that are
-            problem records already are taken whole.
+        source: a file, folder or hub id as for `read_rows`, or `held_out:NAME` for a committed set. Rows that are
+            already problem records are used unchanged.
         question_field: field of the question.
         reference_field: field of the answer: text, an integer, or a finite float.
         id_field: field of the id; None numbers the rows from 1.
-        family_field: field of the kind or subject; None leaves it unknown.
+        family_field: field of the kind or subject; None leaves the family empty.
         level_field: field of the difficulty: a number, or text with one, such as `Level 3`.
-        reference_format: how the answer stands in its field.
-        split: of a folder or hub id.
-        subset: of a folder or hub id; None for its only or default one.
+        reference_format: format of the reference field.
+        split: split of a folder or hub id.
+        subset: subset of a folder or hub id; None for its only or default subset.
 
     Raises:
         BadSetting: an unknown reference format.
-        BadInput: a source that is missing, empty or unreadable, a row without a field, or two rows with one id.
+        BadInput: the source is missing, empty or unreadable, a row lacks a field, or two rows have the same id.
     """
     if reference_format not in ("plain", "gsm8k"):
         raise BadSetting(f"reference_format: expected 'plain' or 'gsm8k', got {reference_format!r}")
@@ -59,8 +59,8 @@ def load_problems(
         problem = _to_problem(row, where, f"{prefix}-{number}", fields)
         if problem.id in seen:
             raise BadInput(
-                f"{where}: expected an id of its own, got {problem.id!r}, which {seen[problem.id]} has; "
-                "make the ids unique or name another id field"
+                f"{where}: expected a unique id, got {problem.id!r}, the id of {seen[problem.id]}; "
+                "make the ids unique or set another id field"
             )
         seen[problem.id] = where
         problems.append(problem)
@@ -83,10 +83,10 @@ def _to_problem(row: Row, where: str, numbered_id: str, fields: _Fields) -> Prob
         try:
             return msgspec.convert(row, Problem)
         except msgspec.ValidationError as error:
-            raise BadInput(f"{where}: expected a problem record, got {error}; prepare the file again") from error
+            raise BadInput(f"{where}: expected a problem record, got {error}; run prepare again") from error
     question, reference = _field(row, fields.question, where), _field(row, fields.reference, where)
     if not isinstance(question, str) or not question.strip():
-        raise BadInput(f"{where}: expected text in field {fields.question!r}, got {question!r}; repair the row")
+        raise BadInput(f"{where}: expected text in field {fields.question!r}, got {question!r}; fix the row")
     return Problem(
         id=numbered_id if fields.id is None else str(_field(row, fields.id, where)),
         question=question,
@@ -99,7 +99,7 @@ def _to_problem(row: Row, where: str, numbered_id: str, fields: _Fields) -> Prob
 def _field(row: Row, name: str, where: str) -> Any:
     if row.get(name) is None:
         raise BadInput(
-            f"{where}: expected a field {name!r}, got {', '.join(map(repr, row)) or 'none'}; name another field "
+            f"{where}: expected a field {name!r}, got {', '.join(map(repr, row)) or 'none'}; set another field "
             "(problems.question_field, problems.reference_field)"
         )
     return row[name]
@@ -110,7 +110,7 @@ def _reference(value: Any, where: str, fields: _Fields) -> str:
         value = int(value) if value.is_integer() else value
     elif isinstance(value, bool) or not isinstance(value, int | str):
         raise BadInput(
-            f"{where}: expected text or a finite number in field {fields.reference!r}, got {value!r}; repair the row"
+            f"{where}: expected text or a finite number in field {fields.reference!r}, got {value!r}; fix the row"
         )
     text = str(value).strip()
     if fields.reference_format == "gsm8k":
@@ -118,12 +118,12 @@ def _reference(value: Any, where: str, fields: _Fields) -> str:
         text = text.strip().replace(",", "") if mark else ""
     if not text:
         expected = "an answer after ####" if fields.reference_format == "gsm8k" else "an answer"
-        raise BadInput(f"{where}: expected {expected} in field {fields.reference!r}, got {value!r}; repair the row")
+        raise BadInput(f"{where}: expected {expected} in field {fields.reference!r}, got {value!r}; fix the row")
     return text
 
 
 def _level(value: Any, where: str) -> int:
     digits = re.search(r"\d+", str(value))
     if digits is None:
-        raise BadInput(f"{where}: expected a level with a number, got {value!r}; name another level field")
+        raise BadInput(f"{where}: expected a level with a number, got {value!r}; set another level field")
     return int(digits.group())

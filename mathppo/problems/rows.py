@@ -1,6 +1,6 @@
-"""Rows of files, of folders that `datasets` wrote, and of the hub.
+"""Row reader: files, folders and hub data sets.
 
-`datasets` is slow to import and is loaded only for Parquet, Arrow, folders and the hub.
+`datasets` is slow to import, so it is imported only for Parquet, Arrow, folders and the hub.
 """
 
 import codecs
@@ -18,26 +18,26 @@ from mathppo.errors import BadInput
 Row = Mapping[str, Any]
 
 HUB_TIMEOUT_S = 10.0
-"""Wait for the hub to say that it has a set."""
+"""Timeout of the request to the hub for the existence of a data set."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def read_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str, Row]]:
-    """Yield each row of a source, and where it stands.
+    """Yield the location and the content of each row of a source.
 
     Args:
         source: a `.jsonl`, `.json` (a list of objects, or lines), `.csv` (every field is text), `.parquet` or `.arrow`
             file; a folder that `datasets` reads or wrote with `save_to_disk`; or a hub id, `owner/name`.
-        split: of a folder or hub id.
-        subset: of a folder or hub id; None for its only or default one.
+        split: split of a folder or hub id.
+        subset: subset of a folder or hub id; None for its only or default subset.
 
     Raises:
-        BadInput: a source that is missing or unreadable.
+        BadInput: the source is missing or unreadable.
     """
     path = Path(source)
     if not source.strip() or "\0" in source:
-        raise BadInput(f"problem source: expected the name of a file, folder or hub id, got {source!r}; name one")
+        raise BadInput(f"problem source: expected the name of a file, folder or hub id, got {source!r}; set a source")
     if path.suffix in _READERS and not path.is_dir():
         if not path.is_file():
             raise BadInput(f"{source}: expected a file, got nothing there; check the path")
@@ -69,26 +69,26 @@ def _json_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _decoded(content: bytes, where: str) -> Any:
     try:
-        return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8))  # which Windows' editors begin a file with
+        return msgspec.json.decode(content.removeprefix(codecs.BOM_UTF8))  # Windows editors write it
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"{where}: expected one JSON object, got broken JSON ({error}); repair the line") from error
+        raise BadInput(f"{where}: expected one JSON object, got invalid JSON ({error}); fix the line") from error
 
 
 def _object(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
-        raise BadInput(f"{where}: expected one JSON object, got {type(row).__name__}; repair the line")
+        raise BadInput(f"{where}: expected one JSON object, got {type(row).__name__}; fix the line")
     return row
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Read text as it stands: `025` is no number here, and neither is `1/2`."""
+    """Yield rows with fields as text: `025` and `1/2` are not converted to numbers."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
             for row in reader:
                 yield f"{path} line {reader.line_num}", {name: text for name, text in row.items() if text}
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"{path}: expected comma-separated text in UTF-8, got {_one_line(error)}; repair it") from error
+        raise BadInput(f"{path}: expected comma-separated text in UTF-8, got {_one_line(error)}; fix it") from error
 
 
 def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
@@ -102,8 +102,8 @@ def _table_rows(path: Path) -> Iterator[tuple[str, Row]]:
             yield f"{path} row {number}", dict(row)
     except (OSError, ValueError, DatasetsError) as error:
         raise BadInput(
-            f"{path}: expected a readable {kind.title()} file, got {type(error).__name__}: {_one_line(error)}; write "
-            "it again"
+            f"{path}: expected a readable {kind.title()} file, got {type(error).__name__}: {_one_line(error)}; "
+            "write it again"
         ) from error
 
 
@@ -117,7 +117,7 @@ def _set_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str
         _require_on_hub(source)
     try:
         table = load_from_disk(source) if saved else load_dataset(source, subset, split=split)
-        # Several splits come by name; a set that was saved alone has none.
+        # A data set that was saved without splits has no split names.
         table = table[split] if isinstance(table, dict) else table
     except (OSError, ValueError, KeyError, DatasetsError) as error:
         raise BadInput(
@@ -129,30 +129,30 @@ def _set_rows(source: str, split: str, subset: str | None) -> Iterator[tuple[str
 
 
 def _require_on_hub(source: str) -> None:
-    """Ask the hub once; `datasets` itself asks six times, for half a minute, whatever the answer.
+    """Request the data set's entry from the hub once; `datasets` would retry for half a minute after any failure.
 
     Raises:
-        BadInput: there is no such set, or no hub within reach.
+        BadInput: the data set does not exist, or the hub does not respond.
     """
     from datasets import config
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     if config.HF_HUB_OFFLINE or constants.HF_HUB_OFFLINE:
-        return  # what was downloaded before is used, or missed at once
-    # What its HTTP client raises, whichever client that is; versions differ.
+        return  # `datasets` uses its cache or fails at once
+    # Exceptions of the HTTP client, which differs between versions of huggingface_hub.
     client_errors: tuple[Any, ...] = (ValueError, *HfHubHTTPError.__bases__)
     try:
         HfApi(endpoint=config.HF_ENDPOINT).dataset_info(source, timeout=HUB_TIMEOUT_S)
     except RepositoryNotFoundError as error:
         raise BadInput(
-            f"{source}: expected a data set on the hub, found none by that name; check its spelling, and log in if it "
-            "is private"
+            f"{source}: expected a data set on the hub, found none with this name; check the spelling, and log in if "
+            "it is private"
         ) from error
     except client_errors as error:
         raise BadInput(
-            f"{source}: expected the hub to answer, got {type(error).__name__}: {_one_line(error)}; check the network, "
-            "set HF_HUB_OFFLINE=1 to use what was downloaded before, or give a file"
+            f"{source}: expected a response from the hub, got {type(error).__name__}: {_one_line(error)}; check the "
+            "network, set HF_HUB_OFFLINE=1 to use the local cache, or use a file"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Problems drawn from the built-in families, by seed, on either side of the held-out split."""
+"""Sampling of problems from the built-in families, by seed and by side of the held-out split."""
 
 import hashlib
 import random
@@ -8,7 +8,7 @@ from typing import Literal
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems.families import family_named
-from mathppo.problems.family import Family, Item, pick
+from mathppo.problems.families.family import Family, Item, pick
 from mathppo.records import Problem
 from mathppo.seeds import derive_seed
 
@@ -17,33 +17,33 @@ Mix = Sequence[tuple[str, int, float]]
 """Family, level and weight of each part."""
 
 HELD_OUT_SHARE = 0.5
-"""Share of the canonical forms that is never trained on: half, because level 1 has 738 forms in all (M-problems-2)."""
+"""Share of the canonical forms that training never uses: half, because level 1 has only 738 forms (M-problems-2)."""
 
 LINEAR_MIX: Mix = tuple(("linear", level, 1.0) for level in range(1, 6))
-"""The five linear levels, evenly."""
+"""The five linear levels with equal weights."""
 
 _MAX_MISSES = 2_000
 
 
 def split_of(canonical: str) -> Split:
-    """The side of the split that a canonical form lies on: the SHA-256 of the form against `HELD_OUT_SHARE`."""
+    """Return the side of the split of a canonical form, by its SHA-256 and `HELD_OUT_SHARE`."""
     return "held_out" if _hash64(f"split {canonical}") < HELD_OUT_SHARE * 2**64 else "train"
 
 
 def sample_problems(mix: Mix, count: int, *, seed: int, split: Split = "train") -> list[Problem]:
     """Draw problems from families and levels in proportion to their weights.
 
-    A problem depends on the seed and its index alone, so a shorter list is the head of a longer one. Training problems
-    may repeat, as small spaces make them; held-out problems are unique by canonical form.
+    A problem depends only on the seed and its index, so a shorter list is a prefix of a longer one. Training problems
+    may repeat if their space is small; held-out problems are unique by canonical form.
 
     Args:
-        mix: parts (family, level, weight), weights positive.
-        count: how many, at least 0.
+        mix: parts (family, level, weight) with positive weights.
+        count: number of problems, at least 0.
         seed: any integer.
-        split: `"train"` never gives a form that `"held_out"` could.
+        split: side of the split; no canonical form is on both.
 
     Raises:
-        BadSetting: an unknown family, level or split, no part, or a weight or count out of range.
+        BadSetting: the family, level or split is unknown, the mix is empty, or a weight or the count is out of range.
         BadInput: a held-out space has too few canonical forms.
     """
     parts = _check(mix, count, split)
@@ -65,20 +65,19 @@ def sample_problems(mix: Mix, count: int, *, seed: int, split: Split = "train") 
 
 
 def demonstrate(problem: Problem, rng: random.Random, slip_rate: float = 0.0) -> str:
-    """A worked derivation of a built-in problem, by a teacher who slips.
+    """Return a worked derivation of a built-in problem, with a sign slip at the given rate.
 
-    With probability `slip_rate` exactly one term that moves keeps its sign; everything after follows correctly from
-    that, so the boxed answer is then usually wrong. Where no term moves, as in ax = c, there is nothing to slip on
-    (M-problems-3).
+    With probability `slip_rate`, exactly one term that moves keeps its sign. The later lines follow correctly from the
+    slip, so the boxed answer is usually wrong. If no term moves, as in ax = c, there is no slip (M-problems-3).
 
     Args:
-        problem: of a built-in family.
+        problem: a problem of a built-in family.
         rng: advanced by up to two draws.
-        slip_rate: in [0, 1]; at 0 the derivation is right.
+        slip_rate: in [0, 1]; at 0 the derivation is correct.
 
     Raises:
         BadSetting: the rate is out of range, or the family is not built in.
-        BadInput: the question is not the family's.
+        BadInput: the question does not belong to the family.
     """
     if not 0 <= slip_rate <= 1:
         raise BadSetting(f"slip_rate: expected a number from 0 to 1, got {slip_rate}")
@@ -88,13 +87,13 @@ def demonstrate(problem: Problem, rng: random.Random, slip_rate: float = 0.0) ->
     return item.derivation(slip)
 
 
-def forms(family: str, level: int, split: Split | None = None) -> dict[str, Item]:
-    """Every canonical form of a level, each with one problem that has it, chosen by hash among its scalings.
+def canonical_forms(family: str, level: int, split: Split | None = None) -> dict[str, Item]:
+    """Return every canonical form of a level, each with one of its problems, chosen by hash.
 
-    Enumerates the level's whole space: up to a few seconds.
+    Enumerates the whole space of the level, which takes up to a few seconds.
 
     Raises:
-        BadSetting: an unknown family or level.
+        BadSetting: the family or level is unknown.
     """
     chosen: dict[str, tuple[int, Item]] = {}
     for item in family_named(family).space(level):
@@ -106,20 +105,22 @@ def forms(family: str, level: int, split: Split | None = None) -> dict[str, Item
 
 
 def held_out_set(family: str, count: int) -> list[Problem]:
-    """The family's held-out evaluation set: every level alike as far as its forms reach, in an order that mixes levels.
+    """Return the held-out evaluation set of a family, with equal shares for its levels.
 
-    A form counts for the lowest level that has it. What a small level lacks the larger ones share out; the set is
-    shorter than `count` only where the family has no more held-out forms. Which forms are taken and their order follow
-    from hashes, so that the head of the set is a fair sample of it.
+    A form belongs to the lowest level that has it. If a level has too few forms, the larger levels fill its share; the
+    set is shorter than `count` only if the family has no more held-out forms. Hashes select and order the forms, so a
+    prefix of the set is a fair sample of it.
 
     Raises:
-        BadSetting: an unknown family.
+        BadSetting: the family is unknown.
     """
     levels = family_named(family).axes
     by_level: dict[int, dict[str, Item]] = {}
     for level in sorted(levels):
         lower = {form for found in by_level.values() for form in found}
-        by_level[level] = {form: item for form, item in forms(family, level, "held_out").items() if form not in lower}
+        by_level[level] = {
+            form: item for form, item in canonical_forms(family, level, "held_out").items() if form not in lower
+        }
     chosen: list[tuple[str, int, Item]] = []
     by_size = sorted(by_level, key=lambda level: len(by_level[level]))
     for position, level in enumerate(by_size):
@@ -131,12 +132,12 @@ def held_out_set(family: str, count: int) -> list[Problem]:
 
 
 def held_out_id(family: str, level: int, canonical: str) -> str:
-    """Id of a held-out problem: the same wherever the problem turns up."""
+    """Return the id of a held-out problem, which depends only on the family, level and canonical form."""
     return f"{family}-{level}-{_hash64(f'id {canonical}'):016x}"
 
 
 def to_problem(item: Item, problem_id: str, family: str, level: int, canonical: str) -> Problem:
-    """The record of an item, with its right demonstration."""
+    """Return the record of an item, with its correct demonstration."""
     return Problem(
         id=problem_id,
         question=item.question,
@@ -156,11 +157,13 @@ def _draw_on_side(family: Family, level: int, rng: random.Random, split: Split, 
         if canonical not in seen and split_of(canonical) == split:
             return item, canonical
         misses += 1
-        if misses == _MAX_MISSES and not forms(family.name, level, split).keys() - seen:
-            raise BadInput(
-                f"{split} problems of {family.name} level {level}: expected one more canonical form, got all "
-                f"{len(forms(family.name, level, split))} already; ask for fewer or mix in other levels"
-            )
+        if misses == _MAX_MISSES:
+            available = canonical_forms(family.name, level, split)
+            if not available.keys() - seen:
+                raise BadInput(
+                    f"{split} problems of {family.name} level {level}: expected one more canonical form, got all "
+                    f"{len(available)} already; request fewer problems or add other levels to the mix"
+                )
 
 
 def _check(mix: Mix, count: int, split: str) -> list[tuple[Family, int]]:

@@ -98,7 +98,7 @@ def worst_regressions(run_dir: Path, results: Sequence[Result], count: int = NUM
             continue
         try:
             before, after = (
-                _by_problem(store.read_artefact(folder / f"{step:06d}" / mode / "scored", store.SCORED))
+                _by_problem(store.read_scored(folder / f"{step:06d}" / mode / "scored"))
                 for step in (steps[0], steps[-1])
             )
         except (MathPPOError, OSError):

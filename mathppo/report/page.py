@@ -26,7 +26,7 @@ from mathppo.report.before_after import choices, compare_ends
 from mathppo.report.load_run import RunRecord, read_run
 from mathppo.report.mathml import formula, maths
 from mathppo.report.rollout_views import RolloutView, choose_views
-from mathppo.storage.store import write_file
+from mathppo.storage.files import write_file
 
 NUM_ROLLOUTS = 60
 """Default number of rollouts shown in full."""

@@ -9,7 +9,7 @@ import msgspec
 from graders.verdict import Verdict
 from mathppo.errors import BadArtefact, BadInput
 from mathppo.records import Record
-from mathppo.storage.store import write_file
+from mathppo.storage.files import write_file
 
 VIEWS_FILE = "rollout_views.jsonl"
 

@@ -19,25 +19,24 @@ from mathppo.cli import main
 from mathppo.config import ModelSettings
 from mathppo.errors import BadArtefact, BadInput, StageFailed
 from mathppo.evaluate.benchmarks import Benchmark, find_card, load_benchmark
+from mathppo.evaluate.outcomes import answer_classes
 from mathppo.evaluate.samples import SAMPLES
 from mathppo.generator.base import Request, Sampling
 from mathppo.learner.backend import models
-from mathppo.pipeline.stages import sample_log
-from mathppo.pipeline.stages.benchmark import Prompting, evaluate_benchmark
-from mathppo.pipeline.stages.grade_samples import answer_classes
+from mathppo.pipeline import benchmark_folder
+from mathppo.pipeline.benchmark_folder import read_results
+from mathppo.pipeline.stages.evaluate import Policy, evaluate_benchmark
 from mathppo.pipeline.stages.rescore import rescore
-from mathppo.pipeline.stages.result_files import read_results
-from mathppo.pipeline.stages.sample_log import Policy
 from mathppo.prompts import build_equation_tokenizer, special_ids
 from mathppo.records import FinishReason, Problem, Rollout
-from mathppo.storage.append_log import read_log
+from mathppo.storage.store import read_log
 
 CONFIG = tiny_config(("generator.max_new_tokens", "8"))
-PLAIN = Prompting("plain")
+PLAIN = "plain"
 
 
 class Engine:
-    """Answers by the sample's seed, counts what it was asked, and can fail in the middle."""
+    """Answers by the sample's seed, counts requests, and can fail after some."""
 
     def __init__(self, fails_after: int = -1) -> None:
         self.asked = 0
@@ -86,7 +85,7 @@ def files(out: Path) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*.json"))}
 
 
-def test_the_log_answers_the_second_time_and_the_bytes_are_the_same(
+def test_second_evaluation_reads_the_log_and_writes_the_same_bytes(
     tmp_path: Path, pool: GraderPool, bench: Benchmark
 ) -> None:
     engine = Engine()
@@ -104,7 +103,7 @@ def test_the_log_answers_the_second_time_and_the_bytes_are_the_same(
     assert first.first_prompt.text == "<bos>Solve for x: x+0=4\n"
 
 
-def test_more_samples_are_added_to_those_that_are_there(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
+def test_further_samples_are_appended(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
     engine = Engine()
     evaluate_benchmark(policy(engine), pool, bench, 2, PLAIN, CONFIG, tmp_path)
     logged = list(read_log(tmp_path / "samples.jsonl", SAMPLES))
@@ -114,19 +113,17 @@ def test_more_samples_are_added_to_those_that_are_there(tmp_path: Path, pool: Gr
     assert len(grown) == len({sample.key for sample in grown}) == 48
 
 
-def test_other_weights_prompts_or_seeds_never_meet_an_old_entry(
-    tmp_path: Path, pool: GraderPool, bench: Benchmark
-) -> None:
+def test_other_weights_prompts_or_seeds_find_no_old_entry(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
     engine = Engine()
     for number, (weights, template, seed) in enumerate(
         [("a" * 64, "plain", 0), ("b" * 64, "plain", 0), ("a" * 64, "none", 0), ("a" * 64, "plain", 1)], start=1
     ):
         config = tiny_config(("generator.max_new_tokens", "8"), ("run.seed", str(seed)))
-        evaluate_benchmark(policy(engine, weights), pool, bench, 1, Prompting(template), config, tmp_path)
+        evaluate_benchmark(policy(engine, weights), pool, bench, 1, template, config, tmp_path)
         assert engine.asked == 12 * number
 
 
-def test_more_samples_than_memory_holds_are_refused_before_any_is_asked_for(
+def test_more_samples_than_fit_in_memory_are_rejected_before_sampling(
     tmp_path: Path, pool: GraderPool, bench: Benchmark
 ) -> None:
     engine = Engine()
@@ -137,10 +134,10 @@ def test_more_samples_than_memory_holds_are_refused_before_any_is_asked_for(
     assert engine.asked == 0
 
 
-def test_what_a_failure_leaves_behind_is_completed_to_the_same_result(
+def test_interrupted_evaluation_is_completed_to_the_same_result(
     tmp_path: Path, pool: GraderPool, bench: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample_log, "SAMPLED_AT_ONCE", 10)
+    monkeypatch.setattr(benchmark_folder, "SAMPLED_AT_ONCE", 10)
     whole = evaluate_benchmark(policy(Engine()), pool, bench, 4, PLAIN, CONFIG, tmp_path / "whole")
     out, engine = tmp_path / "torn", Engine(fails_after=27)
     with pytest.raises(KeyboardInterrupt):
@@ -150,35 +147,33 @@ def test_what_a_failure_leaves_behind_is_completed_to_the_same_result(
         log.truncate(os.path.getsize(out / "samples.jsonl") - 40)
     engine = Engine()
     assert evaluate_benchmark(policy(engine), pool, bench, 4, PLAIN, CONFIG, out) == whole
-    assert engine.asked == 38, "the torn portion was drawn again as a whole, for the same batches"
+    assert engine.asked == 38, "the incomplete portion was drawn again as a whole, for the same batches"
     for name in ("samples.jsonl",):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_wrong_answers_are_grouped_as_the_grader_sees_them(pool: GraderPool) -> None:
+def test_wrong_answers_are_grouped_by_the_grader(pool: GraderPool) -> None:
     problems = {"p": Problem(id="p", question="?", reference="4")}
     classes = answer_classes(pool, {"p": ["7", "7.0", " 5", "14/2", "5", "x"]}, problems)["p"]
     assert classes["7"] == classes["7.0"] == classes["14/2"]
     assert len({classes["7"], classes["5"], classes["x"]}) == 3
 
 
-def test_score_lists_every_flip_and_leaves_the_results_alone(
-    tmp_path: Path, pool: GraderPool, bench: Benchmark
-) -> None:
+def test_score_lists_every_flip_and_keeps_the_results(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
     evaluate_benchmark(policy(Engine()), pool, bench, 4, PLAIN, CONFIG, tmp_path)
     before = files(tmp_path)
     report, results = rescore(tmp_path, tiny_config(("grader.name", "exact")).grader)
     assert files(tmp_path).items() >= before.items()
     assert (report.before, report.after, report.num_samples) == ("math", "exact", 48)
     lost = [flip for flip in report.flips if flip.before == "correct"]
-    assert {flip.answer_before for flip in lost} == {"x=4"}, "text alone does not know that x=4 states 4"
+    assert {flip.answer_before for flip in lost} == {"x=4"}, "only the math grader accepts x=4 as 4"
     assert report.num_correct_before - report.num_correct_after == len(lost) > 0
     assert results[0].grader == "exact"
     again, _ = rescore(tmp_path / "samples.jsonl", tiny_config().grader, tiny_config(("grader.name", "exact")).grader)
     assert len(again.flips) == len(report.flips)
 
 
-def test_a_log_that_lost_samples_is_refused(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
+def test_log_that_lacks_samples_is_rejected(tmp_path: Path, pool: GraderPool, bench: Benchmark) -> None:
     with pytest.raises(BadArtefact, match=r"expected results of evaluate, found none; .* with --benchmarks"):
         rescore(tmp_path, CONFIG.grader)
     evaluate_benchmark(policy(Engine()), pool, bench, 1, PLAIN, CONFIG, tmp_path)
@@ -187,7 +182,7 @@ def test_a_log_that_lost_samples_is_refused(tmp_path: Path, pool: GraderPool, be
         rescore(tmp_path, CONFIG.grader)
 
 
-def test_a_grader_that_fails_too_often_stops_the_evaluation(tmp_path: Path, bench: Benchmark) -> None:
+def test_grader_that_fails_too_often_stops_the_evaluation(tmp_path: Path, bench: Benchmark) -> None:
     grader = tmp_path / "broken.py"
     grader.write_text(
         "class G:\n    name = 'broken'\n    def grade(self, completion, reference, *, question=None):\n        1 / 0\n"
@@ -203,7 +198,7 @@ def test_a_grader_that_fails_too_often_stops_the_evaluation(tmp_path: Path, benc
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two tiny policies of other weights, with the tokenizer of the equations."""
+    """Write two tiny policies with different weights and the equation tokenizer."""
     tokenizer = build_equation_tokenizer()
     ids = special_ids(tokenizer)
     assert ids.bos is not None
@@ -223,7 +218,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 OPTIONS = ("--limit=40", "--generator.max_new_tokens=6", "--grader.num_workers=1", "--run.num_threads=1")
 
 
-def test_the_commands(checkpoints: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_compare_and_score_commands(
+    checkpoints: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     arguments = ["evaluate", *map(str, checkpoints), "--benchmarks=linear,quadratic:2", f"--out={out}", *OPTIONS]
     assert main([*arguments, "--templates=plain,none"]) == 0
@@ -245,7 +242,7 @@ def test_the_commands(checkpoints: list[Path], tmp_path: Path, capsys: pytest.Ca
     assert "one result of linear-first40.none.greedy per folder" in capsys.readouterr().err
 
 
-def test_templates_all_says_what_it_leaves_out(
+def test_templates_all_reports_those_left_out(
     checkpoints: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["evaluate", str(checkpoints[0]), "--benchmarks=linear", f"--out={tmp_path}", *OPTIONS]
@@ -254,7 +251,7 @@ def test_templates_all_says_what_it_leaves_out(
     assert {result.template for result in read_results(tmp_path)} == {"plain", "none"}
 
 
-def test_kill_9_and_again_gives_the_same_bytes(checkpoints: list[Path], tmp_path: Path) -> None:
+def test_killed_evaluation_is_completed_to_the_same_bytes(checkpoints: list[Path], tmp_path: Path) -> None:
     arguments = ["evaluate", str(checkpoints[0]), "--benchmarks=linear:16", "--limit=400"]
     arguments += ["--generator.max_new_tokens=6", "--grader.num_workers=1", "--run.num_threads=1"]
     assert main([*arguments, f"--out={tmp_path / 'whole'}"]) == 0
@@ -274,8 +271,8 @@ def test_kill_9_and_again_gives_the_same_bytes(checkpoints: list[Path], tmp_path
             assert (torn / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes(), path.name
 
 
-def test_a_served_model_is_evaluated_and_a_kill_changes_no_byte(tmp_path: Path) -> None:
-    """The folder holds a tokenizer alone; the server fails, is busy, is slow, and the evaluation is killed."""
+def test_killed_evaluation_of_a_served_model_is_completed_to_the_same_bytes(tmp_path: Path) -> None:
+    """The folder has a tokenizer only; the server fails, is busy and slow, and the evaluation is killed."""
     build_equation_tokenizer().save_pretrained(tmp_path / "tokenizer")
     arguments = ["evaluate", str(tmp_path / "tokenizer"), "--benchmarks=linear:4", "--limit=300", "--run.num_threads=1"]
     arguments += ["--generator.engine=openai", "--generator.max_new_tokens=6", "--grader.num_workers=1"]
@@ -297,7 +294,7 @@ def test_a_served_model_is_evaluated_and_a_kill_changes_no_byte(tmp_path: Path) 
             time.sleep(0.002)
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-        assert len(list(read_log(torn / "samples.jsonl", SAMPLES))) == sample_log.SAMPLED_AT_ONCE
+        assert len(list(read_log(torn / "samples.jsonl", SAMPLES))) == benchmark_folder.SAMPLED_AT_ONCE
         fake.pause_s = 0
         assert main([*arguments, f"--out={torn}"]) == 0
     for pattern in ("samples.jsonl", "table.md", "results/*/*.json"):
@@ -307,7 +304,7 @@ def test_a_served_model_is_evaluated_and_a_kill_changes_no_byte(tmp_path: Path) 
     assert result.model == "policy"
 
 
-def test_export_writes_what_other_harnesses_write(
+def test_export_writes_the_formats_of_other_harnesses(
     checkpoints: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""The sandbox among the processes and threads of real callers: torch, forks, signals from outside, no strays."""
+"""Sandbox processes: callers with torch, threads and forks; signals from outside; no process is left behind."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def run_python(program: str, *arguments: str) -> str:
 
 
 def family(pid: int) -> set[int]:
-    """Give the numbers of all living descendants of a process."""
+    """Return the ids of all living descendants of a process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -91,7 +91,7 @@ def test_pool_serves_a_process_with_torch_and_its_threads(equal: str) -> None:
     busy.join()
 
 
-def test_a_forked_child_gets_workers_of_its_own_and_spares_its_parents(equal: str) -> None:
+def test_forked_child_starts_separate_workers(equal: str) -> None:
     program = """
         import os, sys
         from graders import GraderPool, grade
@@ -107,7 +107,7 @@ def test_a_forked_child_gets_workers_of_its_own_and_spares_its_parents(equal: st
     assert run_python(program, equal).strip() == "0 True"
 
 
-def test_a_script_that_registers_a_grader_is_imported_by_the_sandbox(tmp_path: Path) -> None:
+def test_script_that_registers_a_grader_is_imported_by_the_sandbox(tmp_path: Path) -> None:
     script = PLUG_IN.replace("class Equal", "from graders import GraderPool, register\n\n@register\nclass Equal")
     work = 'print(GraderPool("equal").grade([("1", "1")])[0].status)'
     guarded, open_ended = tmp_path / "guarded.py", tmp_path / "open_ended.py"
@@ -121,7 +121,7 @@ def test_a_script_that_registers_a_grader_is_imported_by_the_sandbox(tmp_path: P
     assert 'put what the script does under `if __name__ == "__main__":`' in done[1].stderr
 
 
-def test_nothing_is_left_when_the_caller_is_killed(equal: str) -> None:
+def test_no_process_is_left_when_the_caller_is_killed(equal: str) -> None:
     program = """
         import sys
         from graders import GraderPool
@@ -143,7 +143,7 @@ def test_nothing_is_left_when_the_caller_is_killed(equal: str) -> None:
 
 
 def test_closing_leaves_no_process_and_no_descriptor(equal: str) -> None:
-    with GraderPool(equal) as pool:  # the first pool may import and open things for good
+    with GraderPool(equal) as pool:  # the first pool may import modules and open files that stay open
         pool.grade([("1", "1")])
     descriptors, children = len(os.listdir("/proc/self/fd")), family(os.getpid())
     for _ in range(2):
@@ -153,7 +153,7 @@ def test_closing_leaves_no_process_and_no_descriptor(equal: str) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-def test_workers_and_zygotes_killed_from_outside_are_replaced_and_nothing_is_lost(equal: str) -> None:
+def test_workers_and_zygotes_killed_from_outside_are_replaced_without_losing_work(equal: str) -> None:
     before = family(os.getpid())
     with GraderPool(equal, time_limit_s=5) as pool:
         assert pool.name == "equal"
@@ -167,7 +167,7 @@ def test_workers_and_zygotes_killed_from_outside_are_replaced_and_nothing_is_los
     assert [v.correct for v in verdicts] == [k % 10 == 3 for k in range(40_000)]
 
 
-def test_a_sandbox_that_keeps_dying_is_given_up(equal: str) -> None:
+def test_sandbox_that_dies_repeatedly_is_an_error(equal: str) -> None:
     before = family(os.getpid())
     with GraderPool(equal, time_limit_s=60) as pool:
         future: Future[list[Verdict]] = pool.submit([("sleep", "1")])
@@ -184,10 +184,10 @@ def test_a_sandbox_that_keeps_dying_is_given_up(equal: str) -> None:
         error = future.exception()
         assert isinstance(error, SandboxUnavailable)
         assert "died" in str(error)
-        assert pool.grade([("1", "1")])[0].correct  # given time, it starts anew
+        assert pool.grade([("1", "1")])[0].correct  # the pool can start again
 
 
-def test_lost_work_test_hangs_and_crashes_among_many(tmp_path: Path) -> None:
+def test_hangs_and_crashes_lose_no_work(tmp_path: Path) -> None:
     (tmp_path / "moody.py").write_text(
         PLUG_IN.replace(
             'if completion == "sleep":',
@@ -227,7 +227,7 @@ def test_verdicts_inside_equal_those_outside_on_the_examples() -> None:
         assert (inside.status, inside.answer) == (outside.status, outside.answer)
 
 
-def test_command_line_speaks_in_exit_codes(tmp_path: Path, equal: str) -> None:
+def test_exit_codes_of_the_command_line(tmp_path: Path, equal: str) -> None:
     def command(*arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run([sys.executable, "-m", "graders.cli", *arguments], capture_output=True, text=True)
 
@@ -253,7 +253,7 @@ def test_command_line_speaks_in_exit_codes(tmp_path: Path, equal: str) -> None:
     assert command("no-such-command").returncode == 2
 
 
-def test_command_line_bears_a_reader_that_leaves(tmp_path: Path, equal: str) -> None:
+def test_command_line_survives_a_closed_output_pipe(tmp_path: Path, equal: str) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"completion": "1", "reference": "1"}\n' * 5000)
     command = [sys.executable, "-m", "graders.cli", "grade", str(rows), "--grader", equal]

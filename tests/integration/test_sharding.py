@@ -109,9 +109,10 @@ def test_the_learn_stage_is_the_same_under_torchrun(tmp_path: Path, capsys: pyte
         shape, vocab_size=len(tokenizer), bos_id=ids.bos, eos_id=ids.eos, pad_id=ids.pad, seed=0
     )
     checkpoint.save_checkpoint(tmp_path / "warm", step=0, folders={"policy": (policy, tokenizer)}, optimizers={})
-    with store.ArtefactWriter(tmp_path / "scored", store.SCORED, "a test") as writer:
-        writer.append(tiny_rollouts(6))
-        writer.finish()
+    scored, rollouts = tiny_rollouts(6), tmp_path / "rollouts"
+    store.write_artefact(rollouts, store.ROLLOUTS, [item.rollout for item in scored], "a test")
+    scores = [item.score for item in scored]
+    store.write_artefact(tmp_path / "scored", store.SCORED, scores, "a test", source=rollouts)
     given = ("--checkpoint", str(tmp_path / "warm"), "--scored", str(tmp_path / "scored"))
     more = ("--critic-rollouts", str(tmp_path / "scored"), "--learner.critic_pretraining_epochs=1")
     assert main(["learn", *given, *more, "--out", str(tmp_path / "one")]) == 0

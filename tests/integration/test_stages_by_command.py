@@ -1,4 +1,4 @@
-"""Each stage as a command on the artefact of the one before, and every mistake as one line and exit code 2."""
+"""Each stage as a command on the artefacts of the previous ones, and mistakes as one line with exit code 2."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ def run(*arguments: str | Path) -> int:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The artefacts of every stage, made one command at a time."""
+    """Write the artefacts of every stage, one command at a time."""
     at = tmp_path_factory.mktemp("stages")
     assert run("prepare", "--out", at / "problems", *SETTINGS) == 0
     assert run("warmstart", "--problems", at / "problems" / "train", "--out", at / "warm", *SETTINGS) == 0
@@ -34,7 +34,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return at
 
 
-def test_the_artefacts_are_those_of_the_design(made: Path) -> None:
+def test_commands_write_the_documented_artefacts(made: Path) -> None:
     assert store.read_header(made / "problems" / "train", store.PROBLEMS).count == 64
     assert store.read_header(made / "problems" / "held_out", store.PROBLEMS).count == 2000
     assert store.read_header(made / "rollouts", store.ROLLOUTS).count == 8
@@ -43,14 +43,14 @@ def test_the_artefacts_are_those_of_the_design(made: Path) -> None:
     assert json.loads((made / "evaluation" / "greedy.json").read_text())["policy_step"] == 1
 
 
-def test_a_finished_stage_run_again_does_nothing_twice(made: Path) -> None:
+def test_finished_stage_is_not_repeated(made: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in (made / "rollouts").iterdir()}
     given = ("--problems", made / "problems" / "train")
     assert run("generate", "--checkpoint", made / "warm", *given, "--out", made / "rollouts", *SETTINGS) == 0
     assert {p: p.stat().st_mtime_ns for p in (made / "rollouts").iterdir()} == before
 
 
-def test_the_next_iteration_starts_from_the_next_checkpoint(made: Path, tmp_path: Path) -> None:
+def test_next_iteration_starts_from_the_next_checkpoint(made: Path, tmp_path: Path) -> None:
     given = ("--problems", made / "problems" / "train")
     assert run("generate", "--checkpoint", made / "next", *given, "--out", tmp_path / "rollouts", *SETTINGS) == 0
     first = store.read_artefact(made / "rollouts", store.ROLLOUTS)
@@ -60,9 +60,7 @@ def test_the_next_iteration_starts_from_the_next_checkpoint(made: Path, tmp_path
     assert {r.seed for r in first}.isdisjoint(r.seed for r in second)
 
 
-def test_learn_shows_each_number_with_its_unit_and_a_pure_one_with_none(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_learn_prints_each_metric_with_its_unit(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     learn = ("learn", "--checkpoint", made / "warm", "--scored", made / "scored", "--out", tmp_path / "next")
     assert run(*learn, *SETTINGS) == 0
     rows = {row[0]: row[1:] for row in map(str.split, capsys.readouterr().out.splitlines())}
@@ -79,7 +77,7 @@ def test_learn_shows_each_number_with_its_unit_and_a_pure_one_with_none(
     ],
     ids=["empty", "a field is missing", "a broken line"],
 )
-def test_a_problem_file_that_cannot_be_used_is_named(
+def test_unusable_problem_file_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: list[str], message: str
 ) -> None:
     file = tmp_path / "mine.jsonl"
@@ -91,7 +89,7 @@ def test_a_problem_file_that_cannot_be_used_is_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_of_held_out_problems_serves_evaluate_as_it_serves_prepare(
+def test_evaluate_reads_a_file_of_held_out_problems(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.jsonl"
@@ -104,7 +102,7 @@ def test_a_file_of_held_out_problems_serves_evaluate_as_it_serves_prepare(
     assert "1 problems x 1" in capsys.readouterr().out
 
 
-def test_what_all_processes_of_a_run_are_told_wrong_the_first_one_says(
+def test_bad_setting_is_reported_by_the_first_rank_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     said = []
@@ -117,7 +115,7 @@ def test_what_all_processes_of_a_run_are_told_wrong_the_first_one_says(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 2 GiB.\nMore")])
-def test_memory_that_runs_out_is_one_line_with_what_takes_less(
+def test_out_of_memory_is_one_line_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, tmp_path: Path
 ) -> None:
     def fail(*_: object) -> None:
@@ -140,7 +138,7 @@ def test_memory_that_runs_out_is_one_line_with_what_takes_less(
         ("--generator.engine=openai", "which takes no new weights"),
     ],
 )
-def test_a_mistake_that_would_matter_late_does_not_take_the_run_directory(
+def test_mistake_found_by_preflight_does_not_fix_the_settings_of_the_run_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, message: str
 ) -> None:
     assert run("train", "--run-dir", tmp_path / "run", *SETTINGS, setting) == 2
@@ -158,7 +156,7 @@ def test_a_mistake_that_would_matter_late_does_not_take_the_run_directory(
     ],
 )
 @pytest.mark.parametrize("is_folder", [True, False])
-def test_nothing_of_another_kind_is_replaced(
+def test_output_that_is_something_else_is_not_replaced(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, is_folder: bool
 ) -> None:
     out = tmp_path / "out"
@@ -173,7 +171,7 @@ def test_nothing_of_another_kind_is_replaced(
 
 
 @pytest.mark.parametrize("is_unfinished", [True, False])
-def test_a_warm_start_of_other_settings_is_not_taken_for_this_one(
+def test_warm_start_of_other_settings_is_rejected(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], is_unfinished: bool
 ) -> None:
     shutil.copytree(made / "warm", tmp_path / ("warm.partial" if is_unfinished else "warm"))
@@ -182,7 +180,7 @@ def test_a_warm_start_of_other_settings_is_not_taken_for_this_one(
     assert "was made from other problems or settings; delete it, or choose another" in capsys.readouterr().err
 
 
-def test_a_graders_own_words_are_shown_in_one_line_that_no_terminal_obeys(
+def test_message_of_a_grader_is_shown_in_one_printable_line(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = ("class Loud:", '    name = "loud"', "    def grade(self, completion, reference, *, question=None):")
@@ -196,7 +194,7 @@ def test_a_graders_own_words_are_shown_in_one_line_that_no_terminal_obeys(
     assert len(line) < 800
 
 
-def test_a_prompt_that_does_not_fit_the_context_is_named(
+def test_prompt_that_does_not_fit_the_context_is_named(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.jsonl"
@@ -271,7 +269,7 @@ def test_a_prompt_that_does_not_fit_the_context_is_named(
         ("report {at}/run --control {at}/nowhere", "nowhere: expected a run directory, found no config.toml in it"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_it_and_nothing_is_written(
+def test_mistake_is_one_line_that_names_it_and_writes_nothing(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, message: str
 ) -> None:
     out = tmp_path / "out"

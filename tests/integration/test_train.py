@@ -1,4 +1,4 @@
-"""The whole job on a tiny model: what it writes, and that a kill loses nothing and repeats nothing."""
+"""Whole runs of a tiny model: the files they write, and resuming after kills to the same bits."""
 
 import json
 import multiprocessing
@@ -20,9 +20,9 @@ from mathppo.errors import BadSetting, StageFailed
 from mathppo.evaluate.accuracy import Mode
 from mathppo.learner.backend import checkpoint, models
 from mathppo.metrics import read_rows
+from mathppo.pipeline.benchmark_folder import read_results
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import read_evaluations
-from mathppo.pipeline.stages.result_files import read_results
 from mathppo.pipeline.train import train
 from mathppo.progress import SILENT
 from mathppo.storage import store
@@ -32,7 +32,7 @@ TIMES = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A run that nobody disturbed."""
+    """Run training without a kill."""
     return train(tiny_config(), tmp_path_factory.mktemp("runs") / "finished", SILENT)
 
 
@@ -46,7 +46,7 @@ def evaluations(run: RunDirectory) -> dict[str, bytes]:
 
 
 def rollouts(run: RunDirectory) -> dict[str, list[Any]]:
-    """Rollouts by artefact; verdicts are left out, for they carry a duration."""
+    """Return rollouts by artefact, without verdicts, which have a duration."""
     found = [p for p in sorted(run.root.rglob("rollouts")) if p.is_dir()]
     return {str(p.relative_to(run.root)): store.read_artefact(p, store.ROLLOUTS) for p in found}
 
@@ -60,7 +60,7 @@ def assert_same_run(first: RunDirectory, second: RunDirectory) -> None:
         assert checkpoint.verify_checkpoint(path) == checkpoint.verify_checkpoint(other), path.name
 
 
-def test_a_run_directory_holds_what_the_design_says(finished: RunDirectory) -> None:
+def test_run_directory_has_the_documented_content(finished: RunDirectory) -> None:
     names = {p.name for p in finished.root.iterdir()}
     assert names >= {
         *("config.toml", "manifest.json", "metrics.jsonl", "summary.json", "report.html", "rollout_views.jsonl"),
@@ -69,19 +69,19 @@ def test_a_run_directory_holds_what_the_design_says(finished: RunDirectory) -> N
     assert not [p for p in finished.root.rglob("*") if ".partial" in p.name or p.name.endswith(".tmp")]
     summary = json.loads(finished.summary.read_text())
     for when in ("warmstart", "final"):
-        standing = summary[when]
-        assert standing["n"] == 10
+        accuracies = summary[when]
+        assert accuracies["n"] == 10
         for mode in ("greedy", "sampled"):
-            low, high = standing["intervals"][mode]
-            assert 0 <= low <= standing[mode] <= high <= 1
-            assert 0 <= standing["truncated_share"][mode] <= 1
-            assert 0 <= standing["no_answer_share"][mode] <= 1
+            low, high = accuracies["intervals"][mode]
+            assert 0 <= low <= accuracies[mode] <= high <= 1
+            assert 0 <= accuracies["truncated_share"][mode] <= 1
+            assert 0 <= accuracies["no_answer_share"][mode] <= 1
     assert {"warmstart", "generate", "grade", "learn", "other", "total"} <= summary["wall_s"].keys()
-    assert torch.__version__.startswith(summary["versions"]["torch"])  # a wheel for CUDA adds its own to it
+    assert torch.__version__.startswith(summary["versions"]["torch"])  # a CUDA wheel has a suffix
     assert [iteration for iteration, _ in without_times(finished)] == [1, 2, 3, 4]
 
 
-def test_evaluations_are_made_before_on_the_way_and_after(finished: RunDirectory) -> None:
+def test_policy_is_evaluated_before_during_and_after_training(finished: RunDirectory) -> None:
     assert sorted(p.name for p in (finished.root / "evaluations").iterdir()) == ["000000", "000002", "000004"]
     for step, num_problems in ((0, 10), (2, 6), (4, 10)):
         found = read_evaluations(finished.evaluation(step))
@@ -90,7 +90,7 @@ def test_evaluations_are_made_before_on_the_way_and_after(finished: RunDirectory
         ]
 
 
-def test_the_evaluations_of_a_run_can_be_compared(finished: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluations_of_a_run_can_be_compared(finished: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(finished.evaluation(0)), str(finished.evaluation(4))]) == 0
     said = capsys.readouterr().out
     assert "on linear.plain.greedy (10 problems)" in said
@@ -98,8 +98,8 @@ def test_the_evaluations_of_a_run_can_be_compared(finished: RunDirectory, capsys
     assert {result.golds for result in read_results(finished.evaluation(4))} == {"corrected"}
 
 
-def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(finished: RunDirectory) -> None:
-    scored = store.read_artefact(finished.iteration(3) / "scored", store.SCORED)
+def test_learner_trains_on_the_ids_sampled_by_the_previous_policy(finished: RunDirectory) -> None:
+    scored = store.read_scored(finished.iteration(3) / "scored")
     sampled = store.read_artefact(finished.iteration(3) / "rollouts", store.ROLLOUTS)
     assert {item.rollout.policy_step for item in scored} == {2}
     key = lambda r: (r.problem_id, r.sample_index)  # noqa: E731
@@ -107,7 +107,7 @@ def test_the_learner_trains_on_the_ids_that_were_sampled_by_the_policy_before(fi
     assert len({rollout.seed for rollout in sampled}) == len(sampled) == 8
 
 
-def test_the_last_checkpoint_is_a_plain_model_folder_with_tied_embeddings(finished: RunDirectory) -> None:
+def test_last_checkpoint_is_a_plain_model_folder_with_tied_embeddings(finished: RunDirectory) -> None:
     folder = finished.checkpoint(4)
     policy, critic = models.load_policy(folder / "policy"), models.load_critic(folder / "critic")
     head, embeddings = policy.get_output_embeddings(), policy.get_input_embeddings()
@@ -118,13 +118,13 @@ def test_the_last_checkpoint_is_a_plain_model_folder_with_tied_embeddings(finish
     assert models.load_tokenizer(folder / "policy").eos_token_id == policy.config.eos_token_id
 
 
-def test_running_again_changes_nothing(finished: RunDirectory) -> None:
+def test_finished_run_is_not_changed_by_another_call(finished: RunDirectory) -> None:
     before = {p: p.stat().st_mtime_ns for p in finished.root.rglob("*")}
     train(tiny_config(), finished.root, SILENT)
     assert {p: p.stat().st_mtime_ns for p in finished.root.rglob("*")} == before
 
 
-def test_iterations_repeated_from_disk_are_the_same_and_claim_no_speed(finished: RunDirectory, tmp_path: Path) -> None:
+def test_iterations_repeated_from_disk_are_equal_and_log_no_speed(finished: RunDirectory, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     shutil.copytree(finished.root, run.root)
     run.summary.unlink()
@@ -136,14 +136,14 @@ def test_iterations_repeated_from_disk_are_the_same_and_claim_no_speed(finished:
     assert [row.iteration for row in rows if "tokens_per_s" in row.metrics] == [1, 2]
 
 
-def test_other_settings_are_refused_by_name_and_touch_nothing(finished: RunDirectory) -> None:
+def test_other_settings_are_rejected_by_name(finished: RunDirectory) -> None:
     with pytest.raises(BadSetting, match=r"learner\.lr is 0\.0003 there and 0\.001 now\); choose another"):
         train(tiny_config(("learner.lr", "1e-3")), finished.root, SILENT)
 
 
-def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(BadSetting, match="expected an empty or missing folder, or a run to go on with"):
+    with pytest.raises(BadSetting, match="expected an empty or missing folder, or a run to resume"):
         train(tiny_config(), tmp_path, SILENT)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -154,7 +154,7 @@ def _train(config: Config, root: Path) -> None:
 
 
 def _killed_when(reached: Callable[[], bool], config: Config, root: Path) -> bool:
-    """Run in a process of its own and kill it outright as soon as `reached`; tell whether it got that far alive."""
+    """Run in a child process, kill it as soon as `reached` is true, and return True if it was still running then."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["mathppo.pipeline"])
     process = context.Process(target=_train, args=(config, root))
@@ -169,7 +169,7 @@ def _killed_when(reached: Callable[[], bool], config: Config, root: Path) -> boo
     return killed
 
 
-def test_a_run_killed_again_and_again_ends_as_one_that_was_not(finished: RunDirectory, tmp_path: Path) -> None:
+def test_run_that_is_killed_repeatedly_ends_like_an_undisturbed_one(finished: RunDirectory, tmp_path: Path) -> None:
     run, config = RunDirectory(tmp_path / "run"), tiny_config()
     points = [
         run.config,
@@ -204,7 +204,7 @@ def test_other_algorithms_and_rewards_run_to_the_end(tmp_path: Path, overrides: 
     assert (run.checkpoint(4) / "critic").is_dir() == ("learner.algorithm" not in dict(overrides))
 
 
-def test_a_grader_that_fails_stops_the_run_and_is_named(tmp_path: Path) -> None:
+def test_failing_grader_stops_the_run(tmp_path: Path) -> None:
     plugin = tmp_path / "broken.py"
     plugin.write_text(
         "class Broken:\n"

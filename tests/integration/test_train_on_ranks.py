@@ -1,4 +1,4 @@
-"""The whole job on two processes: the run of one, and that no process goes on or waits without the other."""
+"""Whole runs on two processes: equal to the run of one, and none continues or waits without the other."""
 
 import os
 import re
@@ -22,13 +22,13 @@ from mathppo.progress import SILENT
 from mathppo.storage import store
 
 MOVING = (("reward.kind", "random"), ("learner.lr", "1e-3"), ("learner.kl_place", "loss"), ("learner.kl_coef", "0.1"))
-"""Rewards that a policy without skill gets too, and steps large enough to be seen in what it samples."""
+"""Rewards that do not need skill, and updates large enough to change the samples."""
 
 OF_ONE_RUN = (
     *("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s", "refresh_s"),
     *("probe_gap_max", "behaviour_logratio_by_size"),
 )
-"""Metrics that are times, of engines with weights of their own, which several processes have, or of rounding itself."""
+"""Metrics that are times, that depend on engines with a copy of the weights, or that measure rounding."""
 
 
 def command(root: Path, *more: str) -> list[str]:
@@ -41,7 +41,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def sampled(run: RunDirectory) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything of all rollouts but the last bits of their log-probabilities, by artefact."""
+    """Return all rollouts by artefact, without their log-probabilities, whose last bits differ."""
     return {
         str(path.relative_to(run.root)): [
             (r.problem_id, r.sample_index, r.prompt_ids, r.completion_ids, r.finish_reason, r.policy_step, r.seed)
@@ -66,7 +66,7 @@ def assert_same_run(one: RunDirectory, two: RunDirectory) -> None:
         assert first.keys() == second.keys()
 
 
-def test_two_processes_are_one_run_told_once(alone: RunDirectory, tmp_path: Path) -> None:
+def test_two_processes_give_the_run_of_one_and_print_once(alone: RunDirectory, tmp_path: Path) -> None:
     two = RunDirectory(tmp_path / "two")
     with start("-m", "mathppo.cli", *command(two.root)) as running:
         printed, progress = running.communicate(timeout=120)
@@ -93,12 +93,12 @@ def wait_for(is_there: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("rank", "number", "message"),
     [
-        # What the other one is at decides which it sees first: the lost connection, or torchrun's signal.
+        # The other process may first see the lost connection or torchrun's signal.
         (1, signal.SIGKILL, r"rank 0: expected 2 processes, lost one that ended without a word|ended by torchrun"),
         (0, signal.SIGTERM, r"ended by torchrun, because it was told to or because another process has ended"),
     ],
 )
-def test_a_run_that_lost_a_process_ends_and_goes_on_with_another_number_of_them(
+def test_run_that_lost_a_process_ends_and_resumes_with_another_number_of_processes(
     alone: RunDirectory, tmp_path: Path, rank: int, number: signal.Signals, message: str
 ) -> None:
     run = RunDirectory(tmp_path / "run")
@@ -113,12 +113,12 @@ def test_a_run_that_lost_a_process_ends_and_goes_on_with_another_number_of_them(
     assert_same_run(alone, train(tiny_config(*MOVING), run.root, SILENT))
 
 
-def test_an_error_of_any_rank_ends_all_with_one_message(tmp_path: Path) -> None:
+def test_error_on_any_rank_ends_all_with_one_message(tmp_path: Path) -> None:
     lines = failing(failing_rank.__file__, *command(tmp_path / "run"))
     assert lines == ["mathppo: a tensor of rank 1 is not what it should be"]
 
 
-def test_an_error_of_the_first_rank_ends_all_with_one_message(tmp_path: Path) -> None:
+def test_error_on_the_first_rank_ends_all_with_one_message(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("no folder")
     (line,) = failing("-m", "mathppo.cli", *command(tmp_path / "run"))
     assert "expected a folder, got a file" in line

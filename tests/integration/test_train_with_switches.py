@@ -1,4 +1,4 @@
-"""Whole runs with the learner's less usual settings: to the end, and on from a checkpoint to the same bits."""
+"""Whole runs with less usual learner settings, also resumed from a checkpoint to the same bits."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ CASES = {
         ("learner.kl_place", "loss"),
         ("learner.kl_coef", "0.1"),
         ("learner.kl_target", "0.01"),
-        ("reward.kind", "random"),  # which moves a policy without skill away from its reference too
+        ("reward.kind", "random"),  # moves a policy without skill away from its reference
         ("learner.importance", "sequence"),
         ("learner.positive_nll_coef", "0.1"),
         ("learner.critic_num_layers", "1"),
@@ -47,7 +47,7 @@ CASES = {
 
 
 class Interrupting(Silent):
-    """Leaves the run after its third iteration, one past its newest checkpoint."""
+    """Interrupts the run after its third iteration, one after its newest checkpoint."""
 
     @contextmanager
     def task(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
@@ -63,7 +63,7 @@ class Interrupting(Silent):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_run_ends_and_a_resumed_one_ends_the_same(name: str, tmp_path: Path) -> None:
+def test_resumed_run_ends_like_an_undisturbed_one(name: str, tmp_path: Path) -> None:
     config = tiny_config(*CASES[name])
     if config.learner.lora_rank and not importlib.util.find_spec("peft"):
         pytest.skip("needs the package peft")

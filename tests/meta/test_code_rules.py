@@ -17,11 +17,11 @@ TOP_LEVEL = {
 MAX_LINES = 550
 
 WRITERS = (
-    *("mathppo/storage/", "mathppo/metrics", "mathppo/learner/backend/checkpoint", "mathppo/report/"),
+    *("mathppo/storage/", "graders/resumable_log", "mathppo/learner/backend/checkpoint", "mathppo/report/"),
     *("mathppo/generator/weights", "mathppo/generator/shm_cleanup", "mathppo/importers/import_gguf"),
     *("graders/sandbox/", "graders/cli"),
 )
-"""Files that may write files: artefacts, the metrics log, checkpoints, engine weights, reports, command output."""
+"""Files that may write files: records and logs, checkpoints, engine weights, reports, command output."""
 
 ENVIRONMENT_READERS = ("mathppo/config", "mathppo/cli", "graders/cli", "graders/sandbox/", "mathppo/generator/vllm/")
 """Files that may read argv and the environment; some settings of vLLM exist only as environment variables."""

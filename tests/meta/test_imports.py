@@ -20,8 +20,8 @@ NOT_FOR_TENSOR_MATHS = {
 }
 
 ONLY_HERE = {
-    "mpmath": ("graders/equivalence/arithmetic/multiprecision", "graders/equivalence/canonical/symbolic"),
-    "sympy": ("graders/equivalence/canonical/symbolic",),
+    "mpmath": ("graders/equivalence/arithmetic/multiprecision", "graders/equivalence/compare/symbolic"),
+    "sympy": ("graders/equivalence/compare/symbolic",),
     "subprocess": ("graders/sandbox/",),
     "multiprocessing": ("graders/sandbox/",),
     "transformers": ("mathppo/generator/hf/", "mathppo/prompts", "mathppo/learner/backend/models"),

@@ -18,6 +18,7 @@ MIRRORS = {
     "arguments.py": "arguments of LaTeX commands, and argument checks of mathppo.ppo",
     "commands.py": "LaTeX commands, and commands of the graders program",
     "diagnostics.py": "diagnostics of the sandbox, and of the learner",
+    "numeric.py": "the numeric grader, and comparison of numbers",
     "options.py": "settings of built-in graders, and options of the graders program",
     "rows.py": "rows of files to grade, and of problem files",
 }

@@ -15,7 +15,7 @@ from graders.builtin.answer_reader import Reading
 from graders.grader import resolve
 from graders.parsing.parse import ParseError, parse
 from graders.parsing.tree import check_tree
-from graders.sandbox.child.validate_verdict import sound
+from graders.sandbox.child.validate_verdict import validate_verdict
 
 GRADERS: dict[str, Any] = {name: resolve(name) for name in ("math", "exact", "numeric", "choice", "equation")}
 REFERENCES = {
@@ -92,7 +92,7 @@ def graded(name: str, completion: str, reference: str, question: str | None) -> 
     reading = GRADERS[name].read(completion, question=question)
     sent = msgspec.msgpack.decode(msgspec.msgpack.encode(reading), type=Reading)
     assert sent == reading
-    verdict = sound(GRADERS[name].judge(sent, reference, question=question), name, 0.0)
+    verdict = validate_verdict(GRADERS[name].judge(sent, reference, question=question), name, 0.0)
     assert time.process_time() - begin < LIMIT_S
     return verdict.status
 

@@ -1,4 +1,4 @@
-"""Properties of the problem families, held against a reader of equations that shares no code with them."""
+"""Properties of the problem families, checked by an equation parser that shares no code with them."""
 
 import random
 import re
@@ -12,8 +12,8 @@ from oracles_equations import equation_key, expression_key, fact_key, polynomial
 
 from mathppo.problems import demonstrate, sample_problems, split_of
 from mathppo.problems.families import FAMILIES, family_named
-from mathppo.problems.family import Item
-from mathppo.problems.terms import canonical_equation, join_terms, parse_terms
+from mathppo.problems.families.family import Item
+from mathppo.problems.families.terms import canonical_equation, format_terms, parse_terms
 from mathppo.prompts import build_equation_tokenizer, encode_text
 
 PARTS = [(family.name, level) for family in FAMILIES for level in family.axes]
@@ -38,13 +38,13 @@ def _shuffled(text: str, rng: random.Random) -> str:
 
 
 def _scaled(text: str, factor: int) -> str:
-    """A side with every term times a factor, in the order written."""
-    return join_terms((factor * value, symbol) for value, symbol in parse_terms(text))
+    """Multiply every term of a side by a factor, in the order written."""
+    return format_terms((factor * value, symbol) for value, symbol in parse_terms(text))
 
 
 @settings(deadline=None)
 @given(st.sampled_from(PARTS), SEEDS)
-def test_a_question_reads_back_and_tokens_are_exact(part: tuple[str, int], seed: int) -> None:
+def test_question_and_tokens_round_trip(part: tuple[str, int], seed: int) -> None:
     item = _drawn(*part, seed)
     assert family_named(part[0]).parse(item.question) == item
     for text in (item.question, item.derivation(), *map(item.derivation, item.slips())):
@@ -53,7 +53,7 @@ def test_a_question_reads_back_and_tokens_are_exact(part: tuple[str, int], seed:
 
 @settings(deadline=None)
 @given(st.sampled_from([part for part in PARTS if part[0] in ("linear", "degenerate", "quadratic")]), SEEDS, FACTORS)
-def test_an_equation_reordered_swapped_and_scaled_keeps_its_canonical_form(
+def test_reordered_swapped_and_scaled_equation_keeps_its_canonical_form(
     part: tuple[str, int], seed: int, factor: int
 ) -> None:
     item, rng = _drawn(*part, seed), random.Random(seed)
@@ -67,7 +67,7 @@ def test_an_equation_reordered_swapped_and_scaled_keeps_its_canonical_form(
 
 @settings(deadline=None)
 @given(st.sampled_from([1, 2, 3]), SEEDS, st.integers(1, 5), st.integers(1, 5))
-def test_a_system_reordered_and_scaled_keeps_its_canonical_form(level: int, seed: int, first: int, second: int) -> None:
+def test_reordered_and_scaled_system_keeps_its_canonical_form(level: int, seed: int, first: int, second: int) -> None:
     item, rng = _drawn("system", level, seed), random.Random(seed)
     equations = []
     for equation, factor in zip(item.question.partition(": ")[2].split("; "), (first, second), strict=True):
@@ -80,7 +80,7 @@ def test_a_system_reordered_and_scaled_keeps_its_canonical_form(level: int, seed
 
 @settings(deadline=None)
 @given(st.sampled_from([part for part in PARTS if part[0] in ("simplify", "arithmetic")]), SEEDS)
-def test_an_expression_reordered_keeps_its_canonical_form(part: tuple[str, int], seed: int) -> None:
+def test_reordered_expression_keeps_its_canonical_form(part: tuple[str, int], seed: int) -> None:
     item, rng = _drawn(*part, seed), random.Random(seed)
     instruction, _, body = item.question.partition(": ")
     body = re.sub(r"\(([^()]+)\)", lambda inside: f"({_shuffled(inside[1], rng)})", body)
@@ -90,7 +90,7 @@ def test_an_expression_reordered_keeps_its_canonical_form(part: tuple[str, int],
 
 @settings(deadline=None)
 @given(*[st.tuples(COEFFICIENTS, COEFFICIENTS)] * 4)
-def test_canonical_forms_agree_exactly_where_the_oracle_says_one_problem(
+def test_canonical_forms_are_equal_exactly_if_the_oracle_keys_are(
     left: tuple[int, int], right: tuple[int, int], other_left: tuple[int, int], other_right: tuple[int, int]
 ) -> None:
     for candidate in (
@@ -99,7 +99,7 @@ def test_canonical_forms_agree_exactly_where_the_oracle_says_one_problem(
         (tuple(-3 * v for v in left), tuple(-3 * v for v in right)),
     ):
         texts = [
-            "=".join(join_terms(zip(side, ("x", ""), strict=True)) for side in sides)
+            "=".join(format_terms(zip(side, ("x", ""), strict=True)) for side in sides)
             for sides in ((left, right), candidate)
         ]
         same = canonical_equation(left, right) == canonical_equation(*candidate)

@@ -1,9 +1,9 @@
-"""Programs that try to get out of a worker. Each sets `hurt` to evidence if it got what it wanted.
+"""Attacks: programs that try to escape from a worker. Each sets `hurt` to evidence if it succeeds.
 
-A program finds in its scope: the standard modules imported below; `dir`, a directory it may deface; `secret`, a file it
-must not read; `port`, a listening TCP port, and `unix`, a listening socket, on this machine; `victim`, the number of a
-process of the same user; `call(number, *arguments)`, a raw system call that raises OSError; `fd_is_open(fd)`.
-What an unsandboxed program does with all this is bounded: it harms nothing but `dir` and `victim`.
+The scope of a program contains: the standard modules that `attacker` imports; `dir`, a directory that it may change;
+`secret`, a file that it must not read; `port`, a listening TCP port, and `unix`, a listening socket, on this machine;
+`victim`, the id of a process of the same user; `call(number, *arguments)`, a raw system call that raises OSError; and
+`fd_is_open(fd)`. Without a sandbox, the programs harm nothing but `dir` and `victim`.
 """
 
 NETWORK = {

@@ -1,8 +1,8 @@
-"""Run every attack, in the sandbox or without one, and print as JSON what became of each.
+"""Attack runner: runs every attack, with or without the sandbox, and prints the outcomes as JSON.
 
     python run_attacks.py sandbox|bare [--deny docker|landlock|namespaces|seccomp ...]
 
-`--deny` first puts this process under a filter that refuses what such a surrounding refuses; see `surroundings.py`.
+`--deny` first restricts this process and its children as a poorer system would; see `restrictions.py`.
 """
 
 import argparse
@@ -27,9 +27,9 @@ def main() -> None:
     parser.add_argument("--deny", nargs="*", default=[])
     options = parser.parse_args()
     sys.path[:0] = [str(HERE), str(HERE.parents[1])]
-    import surroundings
+    import restrictions
 
-    surroundings.deny(options.deny)
+    restrictions.deny(options.deny)
     os.environ["SECRET_TOKEN"] = "S3CRET"
     with (
         tempfile.TemporaryDirectory() as directory,
@@ -38,8 +38,8 @@ def main() -> None:
         subprocess.Popen(["sleep", "1000"]) as victim,
     ):
         try:
-            prepared = prepare(Path(directory), server, unix, victim.pid)
-            report = in_sandbox(prepared) if options.where == "sandbox" else bare(prepared)
+            targets = prepare(Path(directory), server, unix, victim.pid)
+            report = in_sandbox(targets) if options.where == "sandbox" else bare(targets)
             report["victim"] = "alive" if victim.poll() is None else "dead"
             report["directory"] = sorted(os.listdir(directory))
         finally:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def prepare(directory: Path, server: socket.socket, unix: socket.socket, victim: int) -> dict:
-    """Lay out what the attacks are after."""
+    """Create the targets of the attacks."""
     os.chmod(directory, 0o777)
     (directory / "secret").write_text("S3CRET")
     for bait in ("bait", "bait2"):
@@ -64,13 +64,13 @@ def prepare(directory: Path, server: socket.socket, unix: socket.socket, victim:
     }
 
 
-def in_sandbox(prepared: dict) -> dict:
-    """Send every attack through a pool as a completion."""
+def in_sandbox(targets: dict) -> dict:
+    """Grade every attack in a pool."""
     from attacks import ATTACKS
 
     from graders import GraderPool
 
-    question = json.dumps(prepared)
+    question = json.dumps(targets)
     with GraderPool(f"{HERE}/attacker.py:Attacker", num_workers=2, time_limit_s=LIMIT_S) as pool:
         verdicts = pool.grade([(program, "", question) for program in ATTACKS.values()])
         layers = {layer.name: layer.state for layer in pool.layers}
@@ -81,17 +81,17 @@ def in_sandbox(prepared: dict) -> dict:
     return {"outcomes": outcomes, "layers": layers}
 
 
-def bare(prepared: dict) -> dict:
+def bare(targets: dict) -> dict:
     """Run every attack in a plain forked child: the positive control."""
     import attacker
     from attacks import ATTACKS
 
     leaked = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(leaked, True)
-    return {"outcomes": {name: in_child(attacker, program, prepared) for name, program in ATTACKS.items()}}
+    return {"outcomes": {name: in_child(attacker, program, targets) for name, program in ATTACKS.items()}}
 
 
-def in_child(attacker, program: str, prepared: dict) -> list[str]:
+def in_child(attacker, program: str, targets: dict) -> list[str]:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -99,17 +99,17 @@ def in_child(attacker, program: str, prepared: dict) -> list[str]:
         for fd in range(3):
             os.dup2(null, fd)
         try:
-            said = attacker.run_program(program, prepared)
-        except BaseException as error:  # noqa: BLE001  whatever an attack raises, it was stopped
-            said = f"stopped: {type(error).__name__}: {error}"[:200]
-        os.write(writer, said.encode("utf-8", "replace"))
+            outcome = attacker.run_program(program, targets)
+        except BaseException as error:  # noqa: BLE001  an attack that raises any exception was stopped
+            outcome = f"stopped: {type(error).__name__}: {error}"[:200]
+        os.write(writer, outcome.encode("utf-8", "replace"))
         os._exit(0)
     os.close(writer)
-    said = os.read(reader, 4096).decode() if select.select([reader], [], [], 2 * LIMIT_S)[0] else "stopped: deadline"
+    outcome = os.read(reader, 4096).decode() if select.select([reader], [], [], 2 * LIMIT_S)[0] else "stopped: deadline"
     os.close(reader)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    return ["correct" if said.startswith("hurt") else "incorrect", "claim", said]
+    return ["correct" if outcome.startswith("hurt") else "incorrect", "claim", outcome]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Complex doubles with an error radius: fast proofs that two values differ.
+"""Ball arithmetic: complex doubles with an error radius, for fast proofs that two values differ.
 
-Every operation widens the radius by a first-order bound on what its arguments' radii and its own rounding can add;
-callers double the sum of two radii before they call two values different.
+Every operation widens the radius by a first-order bound on the errors of its arguments and its rounding. Callers
+double the sum of two radii before they call two values different.
 """
 
 import cmath
@@ -12,37 +12,42 @@ from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from graders.equivalence.arithmetic.evaluate_tree import Field, Undecided
-from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.arithmetic.evaluate_tree import Arithmetic, NoValue
+from graders.equivalence.arithmetic.rationals import EXACT
 from graders.parsing.tree import Node
 
 EPS = 2.0**-51
 
 
 class Ball(NamedTuple):
-    """All numbers within `radius` of `mid`."""
+    """All complex numbers within `radius` of `mid`."""
 
     mid: complex
     radius: float
 
+    @property
+    def is_real(self) -> bool:
+        """True if the ball meets the real axis."""
+        return abs(self.mid.imag) <= self.radius
+
 
 def evaluate_ball(node: Node, point: Mapping[str, Fraction]) -> Ball:
-    """The value of the tree as a ball.
+    """Return the value of the tree as a ball.
 
     Raises:
-        Undecided: it is undefined, overflows a double, or cannot be told from a singularity.
-        TooLarge: it takes too many steps.
+        NoValue: the value is undefined, overflows a double, or is too close to a singularity.
+        TooLarge: the evaluation takes too many steps.
     """
-    ball = _field().evaluate(node, point)
+    ball = _arithmetic().evaluate(node, point)
     if not (cmath.isfinite(ball.mid) and math.isfinite(ball.radius)):
-        raise Undecided
+        raise NoValue
     return ball
 
 
 @cache
-def _field() -> Field[Ball]:
+def _arithmetic() -> Arithmetic[Ball]:
     constants = {"pi": _around(math.pi), "e": _around(math.e), "i": Ball(1j, 0.0)}
-    return Field(_rational, MappingProxyType(constants), _OPERATIONS)
+    return Arithmetic(_rational, MappingProxyType(constants), _OPERATIONS, EXACT)
 
 
 def _around(value: complex, radius: float = 0.0) -> Ball:
@@ -70,14 +75,14 @@ def _multiply(*factors: Ball) -> Ball:
 def _divide(top: Ball, bottom: Ball) -> Ball:
     clear = abs(bottom.mid) - bottom.radius
     if clear <= 0:
-        raise Undecided
+        raise NoValue
     mid = top.mid / bottom.mid
     return Ball(mid, (top.radius + abs(mid) * bottom.radius) / clear + EPS * abs(mid))
 
 
 def _exp(value: Ball) -> Ball:
     if value.mid.real > 700:
-        raise Undecided
+        raise NoValue
     mid = cmath.exp(value.mid)
     return Ball(mid, abs(mid) * (math.expm1(min(value.radius, 1.0)) + EPS * (1 + abs(value.mid))))
 
@@ -85,7 +90,7 @@ def _exp(value: Ball) -> Ball:
 def _log(value: Ball, base: Ball | None = None) -> Ball:
     clear = abs(value.mid) - value.radius
     if clear <= 0 or _crosses_cut(value):
-        raise Undecided
+        raise NoValue
     mid = cmath.log(_upper(value.mid))
     result = Ball(mid, value.radius / clear + EPS * (1 + abs(mid)))
     return result if base is None else _divide(result, _log(base))
@@ -109,7 +114,7 @@ def _power(base: Ball, exponent: Ball) -> Ball:
     if base.mid == 0:
         if exponent.mid.real > 0 and base.radius == 0:
             return Ball(0j, 0.0)
-        raise Undecided
+        raise NoValue
     return _exp(_multiply(exponent, _log(base)))
 
 
@@ -123,17 +128,17 @@ def _root(value: Ball, index: Ball) -> Ball:
     if abs(value.mid) <= 2 * value.radius:
         return Ball(0j, (3 * value.radius) ** (1 / degree))
     if _crosses_cut(value):
-        raise Undecided
+        raise NoValue
     mid = cmath.sqrt(_upper(value.mid)) if degree == 2 else _upper(value.mid) ** (1 / degree)
     return Ball(mid, abs(mid) * (value.radius / (abs(value.mid) - value.radius) / degree + 4 * EPS))
 
 
 def _entire(function: Callable[[complex], complex]) -> Callable[[Ball], Ball]:
-    """A function whose derivative is bounded by the hyperbolic cosine of the imaginary part (or of the real part)."""
+    """Lift a function whose derivative is bounded by cosh of the imaginary part (of the real part if hyperbolic)."""
 
     def apply(value: Ball) -> Ball:
         if abs(value.mid) > 1e8:
-            raise Undecided
+            raise NoValue
         slope = math.cosh(min(max(abs(value.mid.imag), abs(value.mid.real) * _is_hyperbolic(function)) + 1, 700))
         mid = function(value.mid)
         return Ball(mid, slope * (value.radius + EPS * abs(value.mid)) + EPS * (abs(mid) + 1))
@@ -146,12 +151,12 @@ def _is_hyperbolic(function: Callable[[complex], complex]) -> bool:
 
 
 def _inverse(function: Callable[[complex], complex], slope: Callable[[complex], complex]) -> Callable[[Ball], Ball]:
-    """An inverse function, refused close to where its slope is infinite."""
+    """Lift an inverse function; it raises `NoValue` near points of infinite slope."""
 
     def apply(value: Ball) -> Ball:
         steepness = abs(slope(value.mid))
         if steepness < 1e-3 or (value.radius > 0 and steepness < 1e3 * value.radius):
-            raise Undecided
+            raise NoValue
         mid = function(value.mid)
         return Ball(mid, 2 * value.radius / steepness + 4 * EPS * (1 + abs(mid)))
 
@@ -164,7 +169,7 @@ _ONE = Ball(1 + 0j, 0.0)
 
 
 def _upper(value: complex) -> complex:
-    """The value with a negative zero made positive: on a branch cut, the upper side."""
+    """Return the value with a negative zero made positive: the upper side of a branch cut."""
     return complex(value.real, value.imag + 0.0)
 
 
@@ -180,7 +185,7 @@ def _step(function: Callable[[float], int]) -> Callable[[Ball], Ball]:
     def apply(value: Ball) -> Ball:
         low, high = function(value.mid.real - value.radius), function(value.mid.real + value.radius)
         if value.mid.imag or low != high:
-            raise Undecided
+            raise NoValue
         return Ball(complex(low), 0.0)
 
     return apply
@@ -189,28 +194,24 @@ def _step(function: Callable[[float], int]) -> Callable[[Ball], Ball]:
 def _factorial(value: Ball) -> Ball:
     count = value.mid.real
     if value.mid.imag or not count.is_integer() or not 0 <= count <= 170:
-        raise Undecided
+        raise NoValue
     return _around(complex(math.factorial(int(count))))
 
 
 def _binomial(total: Ball, chosen: Ball) -> Ball:
     n, k = total.mid.real, chosen.mid.real
     if not (n.is_integer() and k.is_integer() and k >= 0 and 0 <= n <= 1000):
-        raise Undecided
+        raise NoValue
     return _around(complex(math.comb(int(n), int(k))))
 
 
 def _extreme(choose: Callable[..., Ball]) -> Callable[..., Ball]:
     def apply(*values: Ball) -> Ball:
         if any(value.mid.imag for value in values):
-            raise Undecided
+            raise NoValue
         return choose(values, key=lambda value: value.mid.real)._replace(radius=max(value.radius for value in values))
 
     return apply
-
-
-def _refuse(*_: Ball) -> Ball:
-    raise TooLarge("expected a value that fits a double")
 
 
 _OPERATIONS: Mapping[str, Callable[..., Ball]] = MappingProxyType(

@@ -1,27 +1,62 @@
-"""Walking a tree with some arithmetic: the part that balls and digits share."""
+"""Tree evaluation, shared by exact, ball and multiprecision arithmetic."""
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from graders.equivalence.arithmetic.rationals import MAX_TERMS, NotExact, TooLarge, exact_value, number_value
+from graders.errors import GraderError
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity
 
 V = TypeVar("V")
+MAX_BITS = 40_000
 MAX_STEPS = 20_000
+MAX_TERMS = 2_000
 
 
-class Undecided(Exception):
-    """The value is undefined, infinite, or not known here."""
+class NoValue(Exception):
+    """The value is undefined, infinite, or not computed by this arithmetic."""
 
 
-class Field(Generic[V]):
-    """An arithmetic: how a rational and a constant become a value, and what each operation does.
+class TooLarge(GraderError):
+    """Evaluating the tree would exceed the bounds on size or work."""
+
+
+def number_value(text: str) -> Fraction:
+    """Return the value of a numeral in the notation of `Number`.
+
+    Raises:
+        TooLarge: the exponent is out of bounds.
+    """
+    if text.isdigit():
+        return Fraction(int(text))
+    mantissa, _, exponent = text.replace(",", "").partition("e")
+    power = int(exponent or 0)
+    if abs(power) > MAX_BITS // 4:
+        raise TooLarge(f"expected an exponent of at most {MAX_BITS // 4}, got {text[:40]}")
+    mantissa, _, repeating = mantissa.rstrip(")").partition("(")
+    whole, _, decimals = mantissa.partition(".")
+    value = Fraction(int(whole + decimals or "0"), 10 ** len(decimals))
+    if repeating:
+        value += Fraction(int(repeating), (10 ** len(repeating) - 1) * 10 ** len(decimals))
+    return value * Fraction(10) ** power if power else value
+
+
+def number_tree(value: Fraction) -> Node:
+    """Return a rational as a tree."""
+    top: Node = Number(str(abs(value.numerator)))
+    if value < 0:
+        top = Apply("neg", (top,))
+    return top if value.denominator == 1 else Apply("/", (top, Number(str(value.denominator))))
+
+
+class Arithmetic(Generic[V]):
+    """A number type and its operations.
 
     Args:
-        rational: the value of an exact rational.
+        rational: converts an exact rational.
         constants: the values of `pi`, `e` and `i`.
-        operations: from operation name to function of values.
+        operations: function of values, by operation name.
+        exact: evaluates the bounds of sums and products; None if this arithmetic is exact.
     """
 
     def __init__(
@@ -29,17 +64,19 @@ class Field(Generic[V]):
         rational: Callable[[Fraction], V],
         constants: Mapping[str, V],
         operations: Mapping[str, Callable[..., V]],
+        exact: "Arithmetic[Fraction] | None" = None,
     ) -> None:
         self.rational = rational
         self.constants = constants
         self.operations = operations
+        self.exact: Arithmetic[Any] = exact or self
 
     def evaluate(self, node: Node, point: Mapping[str, Fraction]) -> V:
-        """The value of the tree with its free names bound by `point`.
+        """Return the value of the tree with its free names bound by `point`.
 
         Raises:
-            Undecided: it is undefined there, or holds something that is not a number.
-            TooLarge: it takes too many steps or grows out of bounds.
+            NoValue: the value is undefined, or the tree contains a node that is not a number.
+            TooLarge: the evaluation exceeds the bounds on steps or size.
         """
         return self._value(node, point, [0])
 
@@ -54,53 +91,31 @@ class Field(Generic[V]):
                 return self.rational(point[node.text])
             if node.text in self.constants:
                 return self.constants[node.text]
-            raise Undecided
+            raise NoValue
         if isinstance(node, Quantity) and node.unit in ("%", "degree"):
-            value = self._value(node.value, point, steps)
             if node.unit == "%":
-                return self.operations["/"](value, self.rational(Fraction(100)))
-            return self.operations["*"](value, self.operations["/"](self.constants["pi"], self.rational(Fraction(180))))
+                return self.operations["/"](self._value(node.value, point, steps), self.rational(Fraction(100)))
+            radian = self.operations["/"](self._value(Name("pi"), point, steps), self.rational(Fraction(180)))
+            return self.operations["*"](self._value(node.value, point, steps), radian)
         if not isinstance(node, Apply):
-            raise Undecided
+            raise NoValue
         if node.op in ("sum", "prod"):
             return self._series(node, point, steps)
         operation = self.operations.get(node.op)
         if operation is None:
-            raise Undecided
+            raise NoValue
         return operation(*[self._value(argument, point, steps) for argument in node.args])
 
     def _series(self, node: Apply, point: Mapping[str, Fraction], steps: list[int]) -> V:
         body, index, low, high = node.args
         assert isinstance(index, Name)
-        first, last = _whole(low, point), _whole(high, point)
+        first, last = (self.exact._value(end, point, steps) for end in (low, high))
+        if first.denominator != 1 or last.denominator != 1:
+            raise NoValue
         if last - first >= MAX_TERMS:
-            raise TooLarge(f"expected at most {MAX_TERMS} terms, got {last - first + 1}")
+            raise TooLarge(f"expected at most {MAX_TERMS} terms, got {int(last - first) + 1}")
         combine = self.operations["+" if node.op == "sum" else "*"]
         total = self.rational(Fraction(0 if node.op == "sum" else 1))
-        for at in range(first, last + 1):
+        for at in range(int(first), int(last) + 1):
             total = combine(total, self._value(body, {**point, index.text: Fraction(at)}, steps))
         return total
-
-
-def _whole(node: Node, point: Mapping[str, Fraction]) -> int:
-    value = point.get(node.text) if isinstance(node, Name) else None
-    if value is None:
-        try:
-            value = exact_value(bind(node, point))
-        except NotExact:
-            raise Undecided from None
-    if value.denominator != 1:
-        raise Undecided
-    return int(value)
-
-
-def bind(node: Node, point: Mapping[str, Fraction]) -> Node:
-    """The tree with free names replaced by their values."""
-    if isinstance(node, Name) and node.text in point:
-        value = point[node.text]
-        top: Node = Number(str(abs(value.numerator)))
-        top = Apply("neg", (top,)) if value < 0 else top
-        return top if value.denominator == 1 else Apply("/", (top, Number(str(value.denominator))))
-    if isinstance(node, Apply):
-        return Apply(node.op, tuple(bind(argument, point) for argument in node.args))
-    return node

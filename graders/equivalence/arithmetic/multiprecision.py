@@ -1,4 +1,4 @@
-"""Values with 60 significant digits, for agreement beyond chance and for what a double cannot tell apart.
+"""Multiprecision values of 60 significant digits, for values that doubles cannot distinguish.
 
 mpmath is imported on first use; its precision is set in a private context, never globally.
 """
@@ -10,8 +10,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from graders.equivalence.arithmetic.evaluate_tree import Field, Undecided
-from graders.equivalence.arithmetic.rationals import TooLarge
+from graders.equivalence.arithmetic.evaluate_tree import Arithmetic, NoValue, TooLarge
+from graders.equivalence.arithmetic.rationals import EXACT
 from graders.parsing.tree import Node
 
 DIGITS = 60
@@ -19,42 +19,44 @@ MAX_EXPONENT = 1_000_000
 MAX_ANGLE = 10**12
 MAX_GAMMA = 20_000
 TINY = 1e-45
+AGREEMENT = 1e-35
+"""Largest relative gap of two values that count as equal."""
 
 
-def evaluate_digits(node: Node, point: Mapping[str, Fraction]) -> Any:
-    """The value of the tree as an mpmath complex number; an imaginary part that is only rounding is dropped.
+def evaluate_multiprecision(node: Node, point: Mapping[str, Fraction]) -> Any:
+    """Return the value of the tree as an mpmath complex number, without an imaginary part that is only rounding.
 
     Raises:
-        Undecided: it is undefined or infinite.
-        TooLarge: evaluating it would exceed the bounds.
+        NoValue: the value is undefined or infinite.
+        TooLarge: the evaluation would exceed the bounds.
     """
-    field, mp = _field()
+    arithmetic, mp = _arithmetic()
     try:
-        value = mp.mpc(field.evaluate(node, point))
+        value = mp.mpc(arithmetic.evaluate(node, point))
     except (ValueError, mp.NoConvergence) as error:
-        raise Undecided from error
+        raise NoValue from error
     if not mp.isfinite(value):
-        raise Undecided
+        raise NoValue
     if abs(value.imag) <= abs(value.real) * mp.mpf(10) ** (10 - DIGITS) or abs(value.imag) < mp.mpf(10) ** (5 - DIGITS):
         return mp.mpc(value.real, 0)
     return value
 
 
 def relative_gap(left: Any, right: Any) -> Any:
-    """The distance of two values relative to the larger; absolute where both are too small to tell from zero."""
+    """Return the distance of two values relative to the larger, or the absolute distance if both are close to zero."""
     gap = abs(left - right)
     size = max(abs(left), abs(right))
     return gap if min(abs(left), abs(right)) < TINY and size < TINY * 10**5 else gap / size
 
 
 @cache
-def _field() -> tuple[Field[Any], Any]:
+def _arithmetic() -> tuple[Arithmetic[Any], Any]:
     from mpmath.ctx_mp import MPContext
 
     mp = MPContext()
     mp.dps = DIGITS
     constants = {"pi": +mp.pi, "e": +mp.e, "i": mp.mpc(0, 1)}
-    return Field(_rational(mp), MappingProxyType(constants), MappingProxyType(_operations(mp))), mp
+    return Arithmetic(_rational(mp), MappingProxyType(constants), MappingProxyType(_operations(mp)), EXACT), mp
 
 
 def _rational(mp: Any) -> Callable[[Fraction], Any]:
@@ -66,7 +68,7 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
         if base == 0:
             if mp.re(exponent) > 0:
                 return mp.mpf(0)
-            raise Undecided
+            raise NoValue
         if abs(mp.log(abs(base)) * exponent) > MAX_EXPONENT or abs(exponent) > 10**12:
             raise TooLarge(f"expected a power below e^{MAX_EXPONENT}")
         return base**exponent
@@ -89,7 +91,7 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
 
     def logarithm(value: Any, base: Any = None) -> Any:
         if value == 0 or base in (0, 1):
-            raise Undecided
+            raise NoValue
         return mp.log(value) if base is None else mp.log(value) / mp.log(base)
 
     def gamma(value: Any) -> Any:
@@ -100,7 +102,7 @@ def _operations(mp: Any) -> dict[str, Callable[..., Any]]:
     def nearest(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def apply(value: Any) -> Any:
             if mp.im(value) != 0:
-                raise Undecided
+                raise NoValue
             real = mp.re(value)
             close = mp.nint(real)
             return close if abs(real - close) < mp.mpf(10) ** (20 - DIGITS) else function(real)

@@ -1,109 +1,34 @@
-"""Exact rational values: integers, fractions, powers, factorials, finite sums, bounded before they are computed."""
+"""Exact rational arithmetic: integers, fractions, powers, factorials, finite sums.
+
+Sizes are bounded before a value is computed.
+"""
 
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 
-from graders.errors import GraderError
-from graders.parsing.tree import Apply, Name, Node, Number, Quantity
+from graders.equivalence.arithmetic.evaluate_tree import MAX_BITS, Arithmetic, NoValue, TooLarge
+from graders.parsing.tree import Node
 
-MAX_BITS = 40_000
-MAX_TERMS = 2_000
 MAX_FACTORIAL = 3_000
-MAX_STEPS = 20_000
 
-
-class NotExact(Exception):
-    """The tree has no rational value that is found here: it holds a name, a radical, or a function."""
-
-
-class TooLarge(GraderError):
-    """Evaluating the tree would exceed the bounds on size or work."""
-
-
-def number_value(text: str) -> Fraction:
-    """The value of a numeral as `Number` holds it.
-
-    Raises:
-        TooLarge: its exponent is out of bounds.
-    """
-    if text.isdigit():
-        return Fraction(int(text))
-    mantissa, _, exponent = text.replace(",", "").partition("e")
-    power = int(exponent or 0)
-    if abs(power) > MAX_BITS // 4:
-        raise TooLarge(f"expected an exponent of at most {MAX_BITS // 4}, got {text[:40]}")
-    mantissa, _, repeating = mantissa.rstrip(")").partition("(")
-    whole, _, decimals = mantissa.partition(".")
-    value = Fraction(int(whole + decimals or "0"), 10 ** len(decimals))
-    if repeating:
-        value += Fraction(int(repeating), (10 ** len(repeating) - 1) * 10 ** len(decimals))
-    return value * Fraction(10) ** power if power else value
+_NO_NAMES: Mapping[str, Fraction] = MappingProxyType({})
 
 
 def exact_value(node: Node) -> Fraction:
-    """The rational value of a tree.
+    """Return the rational value of a tree without free names.
 
     Raises:
-        NotExact: it is not a rational that exact rules reach.
-        TooLarge: it is, and computing it would exceed the bounds.
-        ZeroDivisionError: it divides by zero.
+        NoValue: the value is not a rational, or the exact rules do not compute it.
+        TooLarge: computing the value would exceed the bounds.
+        ZeroDivisionError: the tree divides by zero.
     """
-    return _Evaluation().value(node, {})
-
-
-class _Evaluation:
-    """One bounded evaluation: counts its steps."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def value(self, node: Node, bound: Mapping[str, Fraction]) -> Fraction:
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise TooLarge(f"expected at most {MAX_STEPS} steps of arithmetic")
-        if isinstance(node, Number):
-            return number_value(node.text)
-        if isinstance(node, Name):
-            if node.text in bound:
-                return bound[node.text]
-            raise NotExact
-        if isinstance(node, Quantity) and node.unit == "%":
-            return self.value(node.value, bound) / 100
-        if not isinstance(node, Apply):
-            raise NotExact
-        if node.op in ("sum", "prod"):
-            return self._series(node, bound)
-        rule = _RULES.get(node.op)
-        if rule is None:
-            raise NotExact
-        return bounded(rule(*[self.value(argument, bound) for argument in node.args]))
-
-    def _series(self, node: Apply, bound: Mapping[str, Fraction]) -> Fraction:
-        body, index, low, high = node.args
-        assert isinstance(index, Name)
-        first, last = self.value(low, bound), self.value(high, bound)
-        if first.denominator != 1 or last.denominator != 1:
-            raise NotExact
-        if last - first >= MAX_TERMS:
-            raise TooLarge(f"expected at most {MAX_TERMS} terms, got {int(last - first) + 1}")
-        total = Fraction(0 if node.op == "sum" else 1)
-        for at in range(int(first), int(last) + 1):
-            term = self.value(body, {**bound, index.text: Fraction(at)})
-            total = bounded(total + term if node.op == "sum" else total * term)
-        return total
-
-
-def bounded(value: Fraction) -> Fraction:
-    """The value itself, refused when it has grown past `MAX_BITS`."""
-    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
-        raise TooLarge(f"expected a value of at most {MAX_BITS} bits")
-    return value
+    return EXACT.evaluate(node, _NO_NAMES)
 
 
 def integer_root(value: int, degree: int) -> int | None:
-    """The exact `degree`-th root of a non-negative integer, or None where there is none."""
+    """Return the exact `degree`-th root of a non-negative integer, or None if it is irrational."""
     if value < 2:
         return value
     if degree == 2:
@@ -112,7 +37,7 @@ def integer_root(value: int, degree: int) -> int | None:
         return None
     else:
         root, closer = 1 << -(-value.bit_length() // degree), 0
-        while True:  # Newton's iteration from above falls until it reaches the floor of the root
+        while True:  # Newton's iteration from above decreases to the floor of the root
             closer = ((degree - 1) * root + value // root ** (degree - 1)) // degree
             if closer >= root:
                 break
@@ -121,10 +46,10 @@ def integer_root(value: int, degree: int) -> int | None:
 
 
 def power(base: Fraction, exponent: Fraction) -> Fraction:
-    """`base ** exponent` where that is rational.
+    """Return `base ** exponent` if it is rational.
 
     Raises:
-        NotExact: it is irrational or complex.
+        NoValue: the power is irrational or complex.
         TooLarge: the result would exceed `MAX_BITS`.
     """
     if exponent.denominator != 1:
@@ -142,16 +67,16 @@ def power(base: Fraction, exponent: Fraction) -> Fraction:
 
 def _rational_root(value: Fraction, degree: int) -> Fraction:
     if value < 0 or degree > 64:
-        raise NotExact
+        raise NoValue
     top, bottom = integer_root(value.numerator, degree), integer_root(value.denominator, degree)
     if top is None or bottom is None:
-        raise NotExact
+        raise NoValue
     return Fraction(top, bottom)
 
 
 def _root(value: Fraction, index: Fraction) -> Fraction:
     if index.denominator != 1 or not 1 <= index <= 64:
-        raise NotExact
+        raise NoValue
     if value < 0 and index % 2:
         return -_rational_root(-value, int(index))
     return _rational_root(value, int(index))
@@ -159,7 +84,7 @@ def _root(value: Fraction, index: Fraction) -> Fraction:
 
 def _natural(value: Fraction, limit: int) -> int:
     if value.denominator != 1 or value < 0:
-        raise NotExact
+        raise NoValue
     if value > limit:
         raise TooLarge(f"expected a number of at most {limit}, got a larger one")
     return int(value)
@@ -174,18 +99,18 @@ def _ln(value: Fraction) -> float:
 
 
 def _logarithm(value: Fraction, base: Fraction = Fraction(0)) -> Fraction:
-    """The logarithm of one rational to another's base, where it is rational: compares powers of a common root."""
+    """Return the logarithm of a rational to a rational base if it is rational, by comparing integer powers."""
     if value == 1:
         return Fraction(0)
     if base <= 0 or base == 1 or value <= 0:
-        raise NotExact
+        raise NoValue
     for denominator in range(1, 7):
         approximate = _ln(value) / _ln(base) * denominator
         numerator = round(approximate)
         close = abs(approximate - numerator) < 1e-9 and abs(numerator) < 2_000
         if close and power(value, Fraction(denominator)) == power(base, Fraction(numerator)):
             return Fraction(numerator, denominator)
-    raise NotExact
+    raise NoValue
 
 
 def _double_factorial(value: Fraction) -> Fraction:
@@ -198,14 +123,14 @@ def _modulo(value: Fraction, modulus: Fraction) -> Fraction:
 
 def _integers(values: tuple[Fraction, ...]) -> list[int]:
     if any(value.denominator != 1 for value in values):
-        raise NotExact
+        raise NoValue
     return [int(value) for value in values]
 
 
 _RULES: Mapping[str, Callable[..., Fraction]] = MappingProxyType(
     {
-        "+": lambda *terms: sum(terms, Fraction(0)),
-        "*": lambda *factors: math.prod(factors, start=Fraction(1)),
+        "+": lambda first, *rest: sum(rest, first),
+        "*": lambda first, *rest: math.prod(rest, start=first),
         "/": lambda top, bottom: top / bottom,
         "neg": lambda value: -value,
         "^": power,
@@ -226,8 +151,25 @@ _RULES: Mapping[str, Callable[..., Fraction]] = MappingProxyType(
         "log2": lambda value: _logarithm(value, Fraction(2)),
         "mod": _modulo,
         "gcd": lambda *values: Fraction(math.gcd(*_integers(values))),
-        "lcm": lambda *values: bounded(Fraction(math.lcm(*_integers(values)))),
+        "lcm": lambda *values: Fraction(math.lcm(*_integers(values))),
         "min": min,
         "max": max,
     }
+)
+
+
+def _with_bounded_result(rule: Callable[..., Fraction]) -> Callable[..., Fraction]:
+    def apply(*values: Fraction) -> Fraction:
+        value = rule(*values)
+        if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
+            raise TooLarge(f"expected a value of at most {MAX_BITS} bits")
+        return value
+
+    return apply
+
+
+EXACT = Arithmetic(
+    lambda value: value,
+    MappingProxyType({}),
+    MappingProxyType({name: _with_bounded_result(rule) for name, rule in _RULES.items()}),
 )

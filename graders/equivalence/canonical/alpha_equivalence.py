@@ -1,6 +1,6 @@
-r"""Values that differ only in names that say nothing: unit vectors, constants of integration, parameters, arguments."""
+"""Renaming: unit vectors, constants of integration, period counters and arguments whose letter does not matter."""
 
-from graders.equivalence.canonical.canonicalize import is_collection, vector_items
+from graders.equivalence.canonical.canonicalize import is_container, vector_entries
 from graders.parsing.tree import Apply, List, Matrix, Name, Node, Number, Quantity, Relation, Tuple, names
 
 _AXES = {f"{accent}{letter}": at for at, letter in enumerate("ijk") for accent in ("", "hat ", "vec ", "bar ")}
@@ -10,8 +10,8 @@ _OPTIONS = frozenset("ABCDEFGHIJ")
 _PARAMETERS = frozenset("klmn")
 
 
-def with_same_names(answer: Node, reference: Node) -> tuple[Node, Node] | None:
-    """The two nodes with names brought together; None where that changes nothing."""
+def unify_names(answer: Node, reference: Node) -> tuple[Node, Node] | None:
+    """Return the two nodes with interchangeable names made equal; None if nothing changes."""
     left, right = names(answer), names(reference)
     if not left and not right:
         return None
@@ -38,8 +38,8 @@ def _vectors(answer: Node, reference: Node) -> tuple[Node, Node] | None:
 
 
 def _dimension(node: Node) -> int | None:
-    """The number of entries of a vector of two or three; None for anything else."""
-    items = node.items if isinstance(node, Tuple) else vector_items(node) if isinstance(node, Matrix) else None
+    """Return the number of entries of a vector of two or three entries; None for anything else."""
+    items = node.items if isinstance(node, Tuple) else vector_entries(node) if isinstance(node, Matrix) else None
     return len(items) if items is not None and len(items) in (2, 3) else None
 
 
@@ -48,8 +48,11 @@ def _tuple(parts: list[Node | None], size: int) -> Tuple:
 
 
 def _components(node: Node) -> list[Node | None] | None:
-    """The coefficients of `a i + b j + c k`: two unit vectors at least, or one with an accent; None for the rest."""
-    if is_collection(node) or not names(node) & _AXES.keys():
+    """Return the coefficients of `a i + b j + c k`, or None for anything else.
+
+    The sum needs at least two unit vectors, or one with an accent.
+    """
+    if is_container(node) or not names(node) & _AXES.keys():
         return None
     terms = node.args if isinstance(node, Apply) and node.op == "+" else (node,)
     parts: list[Node | None] = [None, None, None]
@@ -85,11 +88,11 @@ def _component(term: Node) -> tuple[int, Node] | None:
 
 
 def _integration_constants(answer: Node, reference: Node) -> tuple[Node, Node] | None:
-    """`x^2 + C` and `x^2 + K`: the letter of a constant that is added once says nothing."""
+    """Rename a constant that is added once: `x^2 + C` equals `x^2 + K`."""
     left, right = _added_constant(answer), _added_constant(reference)
     if left is None or right is None or left == right:
         return None
-    return (renamed(answer, left, right), reference) if right not in names(answer) else None
+    return (substitute(answer, left, Name(right)), reference) if right not in names(answer) else None
 
 
 def _added_constant(node: Node) -> str | None:
@@ -108,11 +111,11 @@ def _count(node: Node, name: str) -> int:
 
 
 def _parameters(answer: Node, reference: Node) -> tuple[Node, Node] | None:
-    """`pi/4 + k pi` and `pi/4 + n pi`: the counter of a period, named differently."""
+    """Rename the counter of a period: `pi/4 + k pi` equals `pi/4 + n pi`."""
     left, right = _period_counter(answer), _period_counter(reference)
     if left is None or right is None or left == right:
         return None
-    return renamed(answer, left, right), reference
+    return substitute(answer, left, Name(right)), reference
 
 
 def _period_counter(node: Node) -> str | None:
@@ -131,11 +134,11 @@ def _is_periodic(node: Node) -> bool:
 
 
 def _arguments(answer: Node, reference: Node) -> tuple[Node, Node] | None:
-    """`f(t) = t^2` and `f(x) = x^2`: the name of the argument says nothing."""
+    """Rename the argument of a function: `f(t) = t^2` equals `f(x) = x^2`."""
     left, right = _argument(answer), _argument(reference)
     if left is None or right is None or left == right or right in names(answer):
         return None
-    return renamed(answer, left, right), reference
+    return substitute(answer, left, Name(right)), reference
 
 
 def _argument(node: Node) -> str | None:
@@ -145,23 +148,23 @@ def _argument(node: Node) -> str | None:
     return None
 
 
-def renamed(node: Node, old: str, new: str) -> Node:
-    """The node with one name for another."""
+def substitute(node: Node, name: str, value: Node) -> Node:
+    """Return the node with a name replaced by a tree."""
     if isinstance(node, Name):
-        return Name(new) if node.text == old else node
+        return value if node.text == name else node
     if isinstance(node, Apply):
-        return Apply(node.op, tuple(renamed(argument, old, new) for argument in node.args))
+        return Apply(node.op, tuple(substitute(argument, name, value) for argument in node.args))
     if isinstance(node, Relation):
-        return Relation(node.ops, tuple(renamed(term, old, new) for term in node.terms))
+        return Relation(node.ops, tuple(substitute(term, name, value) for term in node.terms))
     if isinstance(node, Quantity):
-        return Quantity(renamed(node.value, old, new), node.unit)
+        return Quantity(substitute(node.value, name, value), node.unit)
     if isinstance(node, List):
-        return List(tuple(renamed(item, old, new) for item in node.items))
+        return List(tuple(substitute(item, name, value) for item in node.items))
     return node
 
 
-def named_points(answer: Node, reference: Node) -> tuple[Node, Node]:
-    """`P(1, 2)` as the tuple beside a tuple, and `AC` as the list of letters beside one."""
+def strip_point_names(answer: Node, reference: Node) -> tuple[Node, Node]:
+    """Return the pair with `P(1, 2)` as a tuple beside a tuple, and `AC` as a list beside a list of letters."""
     if isinstance(reference, Tuple):
         return _point(answer), reference
     if isinstance(answer, Tuple):
@@ -184,7 +187,7 @@ def _point(node: Node) -> Node:
 
 
 def residue(node: Node) -> tuple[Node, Node] | None:
-    """The value and the modulus of `3 (mod 7)` and `x = 3 (mod 7)`; None for anything else."""
+    """Return the value and the modulus of `3 (mod 7)` or `x = 3 (mod 7)`; None for anything else."""
     match node:
         case Apply(op="*", args=(*factors, Apply(op="pmod", args=(modulus,)))) if factors:
             return factors[0] if len(factors) == 1 else Apply("*", tuple(factors)), modulus

@@ -1,4 +1,4 @@
-r"""From what was written to what is meant: labels dropped, plus-minus expanded, "and" and "or" told apart."""
+"""Canonical trees: labels dropped, `±` expanded into lists, "and" and "or" resolved into lists or conditions."""
 
 from graders.parsing.tree import (
     Apply,
@@ -23,27 +23,27 @@ SET_OPERATIONS = frozenset({"union", "intersection", "difference"})
 CONSTANTS = frozenset({"e", "pi", "i", "infinity"})
 
 
-def lowered(node: Node) -> Node:
-    """The tree with `±` expanded into lists and "and"/"or" between plain values read as lists."""
+def canonicalize(node: Node) -> Node:
+    """Return the tree with `±` expanded into lists and with "and" or "or" between plain values turned into lists."""
     if isinstance(node, (Number, Name, Text)):
         return node
     if isinstance(node, Apply):
         if node.op in ("and", "or"):
-            items = tuple(lowered(item) for item in node.args)
+            items = tuple(canonicalize(item) for item in node.args)
             if any(_is_inequality(item) for item in items):
                 return Apply(node.op, items)
             return _list(items)
         if node.op in SET_OPERATIONS:
-            return Apply(node.op, tuple(lowered(item) for item in node.args))
+            return Apply(node.op, tuple(canonicalize(item) for item in node.args))
         return _scaled_matrix(node) or _transposed(node) or _plus_minus(node)
     if isinstance(node, (List, Set, Tuple)):
-        items = tuple(lowered(item) for item in node.items)
+        items = tuple(canonicalize(item) for item in node.items)
         return _list(items) if isinstance(node, List) else _spliced(node, items)
     if isinstance(node, Relation) and node.ops == ("=",):
-        right = lowered(node.terms[1])
+        right = canonicalize(node.terms[1])
         return node if right == node.terms[1] else Relation(("=",), (node.terms[0], right))
     if isinstance(node, Quantity):
-        value = lowered(node.value)
+        value = canonicalize(node.value)
         if isinstance(value, List):
             return List(tuple(Quantity(item, node.unit) for item in value.items))
         return Quantity(value, node.unit)
@@ -54,24 +54,23 @@ def _spliced(node: Set | Tuple, items: tuple[Node, ...]) -> Node:
     if isinstance(node, Tuple):
         doubled = [at for at, item in enumerate(items) if isinstance(item, List) and item != node.items[at]]
         if len(doubled) != 1 or (both := items[doubled[0]]) is None or not isinstance(both, List):
-            return Tuple(items)  # two signs in one tuple may be linked or not
+            return Tuple(items)  # two signs in one tuple may be linked or independent
         at = doubled[0]
         return List(tuple(Tuple((*items[:at], value, *items[at + 1 :])) for value in both.items))
-    flat: list[Node] = []
-    for item in items:
-        flat.extend(item.items if isinstance(item, List) else (item,))
-    return Set(tuple(flat))
+    return Set(_flattened(items))
 
 
 def _list(items: tuple[Node, ...]) -> Node:
-    flat: list[Node] = []
-    for item in items:
-        flat.extend(item.items if isinstance(item, List) else (item,))
-    return List(tuple(flat)) if len(flat) > 1 else flat[0]
+    flat = _flattened(items)
+    return flat[0] if len(flat) == 1 else List(flat)
+
+
+def _flattened(items: tuple[Node, ...]) -> tuple[Node, ...]:
+    return tuple(part for item in items for part in (item.items if isinstance(item, List) else (item,)))
 
 
 def _scaled_matrix(node: Apply) -> Matrix | None:
-    """`c * M`, `M / c` and `-M` as the matrix of the products; None for anything else."""
+    """Return `c * M`, `M / c` and `-M` as one matrix; None for anything else."""
     matrices = [argument for argument in node.args if isinstance(argument, Matrix)]
     if len(matrices) != 1 or node.op not in ("*", "/", "neg") or (node.op == "/" and node.args[0] is not matrices[0]):
         return None
@@ -83,7 +82,7 @@ def _scaled_matrix(node: Apply) -> Matrix | None:
 
 
 def _transposed(node: Apply) -> Node | None:
-    """`M^T` as the matrix with rows for columns, and `(a, b)^T` as the vector; None for anything else."""
+    """Return `M^T` as the transposed matrix and `(a, b)^T` as the vector; None for anything else."""
     if node.op != "^" or node.args[1] not in (Name("T"), Name("top"), Name("intercal")):
         return None
     match node.args[0]:
@@ -97,20 +96,14 @@ def _transposed(node: Apply) -> Node | None:
 
 
 def _plus_minus(node: Apply) -> Node:
-    if not any(isinstance(current, Apply) and current.op in ("pm", "mp") for current in _applied(node)):
+    if not _has_plus_minus(node):
         return node
     upper, lower = _with_sign(node, 1), _with_sign(node, -1)
     return List((upper, lower)) if upper != lower else upper
 
 
-def _applied(node: Node) -> list[Node]:
-    found, stack = [], [node]
-    while stack:
-        current = stack.pop()
-        found.append(current)
-        if isinstance(current, Apply):
-            stack.extend(current.args)
-    return found
+def _has_plus_minus(node: Node) -> bool:
+    return isinstance(node, Apply) and (node.op in ("pm", "mp") or any(map(_has_plus_minus, node.args)))
 
 
 def _with_sign(node: Node, sign: int) -> Node:
@@ -129,10 +122,10 @@ def _is_inequality(node: Node) -> bool:
     return isinstance(node, Relation) and (node.ops[0] in INEQUALITIES or node.ops[0] == "∈")
 
 
-def label_and_value(node: Node) -> tuple[Node, Node] | None:
-    """The label and the value of `x = 5`, `f(x) = x + 1`, `(x, y) = (1, 2)`, `5 = x`, `x = 2 + 3 = 5`, `x ∈ S`.
+def split_label(node: Node) -> tuple[Node, Node] | None:
+    """Return the label and the value of `x = 5`, `f(x) = x + 1`, `(x, y) = (1, 2)`, `5 = x`, `x = 2 + 3 = 5`, `x ∈ S`.
 
-    A chain has a value only as its last term, and only its first term may be a label. None for anything else.
+    In a chain, the first term is the label and the last term the value. None for anything else.
     """
     if not isinstance(node, Relation):
         return None
@@ -148,7 +141,7 @@ def label_and_value(node: Node) -> tuple[Node, Node] | None:
 
 
 def is_label(node: Node, others: tuple[Node, ...]) -> bool:
-    """Whether `node` can name a value given by `others`: a symbol, or one applied to something, not used in them."""
+    """Return True if `node` can name the value `others`: a symbol or an applied symbol that does not occur in them."""
     heads = _label_heads(node)
     if heads is None or heads & CONSTANTS:
         return False
@@ -156,7 +149,7 @@ def is_label(node: Node, others: tuple[Node, ...]) -> bool:
 
 
 def _label_heads(node: Node) -> frozenset[str] | None:
-    """The symbols that make a node a label, none for words; None where it is no label."""
+    """Return the symbols that make a node a label, none for words; None if it is not a label."""
     match node:
         case Text():
             return frozenset()
@@ -190,14 +183,14 @@ def _is_signed_name(node: Node) -> bool:
 
 
 def _is_named(node: Node) -> bool:
-    """Whether the node is a symbol or a product of symbols, as `AB` is."""
+    """Return True for a symbol or a product of symbols such as `AB`."""
     if isinstance(node, Apply) and node.op == "*":
         return all(isinstance(part, Name) for part in node.args)
     return isinstance(node, Name)
 
 
-def assignments(node: Node) -> Node:
-    """`(x, y) = (1, 2)` as the list `x = 1, y = 2`; anything else as it is."""
+def split_assignment(node: Node) -> Node:
+    """Return `(x, y) = (1, 2)` as the list `x = 1, y = 2`; anything else unchanged."""
     if isinstance(node, Relation) and node.ops == ("=",):
         left, right = node.terms
         if isinstance(left, Tuple) and isinstance(right, Tuple) and len(left.items) == len(right.items):
@@ -206,24 +199,24 @@ def assignments(node: Node) -> Node:
     return node
 
 
-def value_of(node: Node) -> Node:
-    """The node without a label."""
-    found = label_and_value(node)
+def strip_label(node: Node) -> Node:
+    """Return the node without its label."""
+    found = split_label(node)
     return node if found is None else found[1]
 
 
-def as_choice_name(node: Node) -> Node:
-    """A bare option letter as the symbol that it may also be."""
+def choice_as_name(node: Node) -> Node:
+    """Return a bare option letter as a symbol; anything else unchanged."""
     return Name(node.letter) if isinstance(node, Choice) and node.content is None else node
 
 
-def is_collection(node: Node) -> bool:
-    """Whether the node holds several values."""
+def is_container(node: Node) -> bool:
+    """Return True for a list, set, tuple, matrix or ratio."""
     return isinstance(node, (List, Set, Tuple, Matrix, Ratio))
 
 
-def vector_items(node: Node) -> tuple[Node, ...] | None:
-    """The entries of a matrix of one row or one column."""
+def vector_entries(node: Node) -> tuple[Node, ...] | None:
+    """Return the entries of a matrix of one row or one column; None for anything else."""
     if not isinstance(node, Matrix):
         return None
     if len(node.rows) == 1:
@@ -231,8 +224,8 @@ def vector_items(node: Node) -> tuple[Node, ...] | None:
     return tuple(row[0] for row in node.rows) if len(node.rows[0]) == 1 else None
 
 
-def regrouped(node: Node) -> Node:
-    """`1,234` as the list `1, 234`: how the comma reads beside another list."""
+def split_at_commas(node: Node) -> Node:
+    """Return `1,234` as the list `1, 234`, for a comparison with another list; anything else unchanged."""
     sign = isinstance(node, Apply) and node.op == "neg"
     inner = node.args[0] if isinstance(node, Apply) and sign else node
     if isinstance(inner, Number) and "," in inner.text:
@@ -241,8 +234,8 @@ def regrouped(node: Node) -> Node:
     return node
 
 
-def open_interval(node: Node) -> Node:
-    """`(a, b)` as the open interval that it is among sets of numbers."""
+def pair_as_interval(node: Node) -> Node:
+    """Return `(a, b)` as an open interval, for a comparison with sets of numbers; anything else unchanged."""
     if isinstance(node, Tuple) and len(node.items) == 2:
         return Interval(node.items[0], node.items[1], False, False)
     return node

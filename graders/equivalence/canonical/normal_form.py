@@ -1,26 +1,16 @@
-r"""Normal forms: sums of rational multiples of monomials over variables, constants, radicals and opaque functions.
+"""Algebraic rung: normal forms over variables, constants, radicals and opaque functions.
 
-A value is a quotient of two such sums. A generator is a name, a prime under a radical, or a function applied to
-something already in normal form; `i * i` becomes -1 and `sqrt(2) * sqrt(2)` becomes 2. Distinct monomials in names,
-pi and prime radicals are linearly independent over the rationals (Besicovitch 1940), so equal forms prove equality,
-and for trees without opaque generators different forms prove difference.
+A value is a quotient of two sums of rational multiples of monomials. The generators of a monomial are names, primes
+under a radical, and functions of an argument in normal form; `i * i` becomes -1 and `sqrt(2) * sqrt(2)` becomes 2.
+Distinct monomials in names, pi and prime radicals are linearly independent over the rationals (Besicovitch 1940).
+Equal forms therefore prove equality, and different forms prove inequality if no generator is opaque. A pair that is
+outside the bounds, or whose forms differ in opaque generators, is left to the next rung.
 """
 
 from fractions import Fraction
 
-from graders.equivalence.arithmetic.rationals import NotExact, TooLarge, exact_value, number_value
-from graders.equivalence.canonical.monomials import (
-    ONE,
-    UNIT,
-    Quotient,
-    Sum,
-    constant,
-    literal,
-    merged,
-    negated,
-    sum_text,
-    without_factors,
-)
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, TooLarge, number_tree, number_value
+from graders.equivalence.arithmetic.rationals import exact_value
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity, names
 
 MAX_MONOMIALS = 300
@@ -28,20 +18,28 @@ MAX_POWER = 40
 MAX_WORK = 20_000
 MAX_TRIAL_DIVISOR = 2_000
 
+Monomial = tuple[tuple[str, Fraction], ...]
+"""Generators with their powers, sorted; the empty monomial is 1."""
+Sum = dict[Monomial, Fraction]
+Quotient = tuple[Sum, Sum]
+
+ONE: Monomial = ()
+UNIT: Sum = {ONE: Fraction(1)}
+
 
 class NoForm(Exception):
     """The tree has no normal form within the bounds."""
 
 
 def same_form(left: Node, right: Node) -> bool | None:
-    """Whether two trees have one normal form; None where no form is found, or where it does not decide.
+    """Return whether two trees have the same normal form; None if there is no form or it does not decide.
 
-    True is a proof wherever both sides are defined. False is one too: no opaque generator occurs.
+    True proves equality at every point at which both sides are defined. False proves inequality.
     """
     try:
         forms = _Forms()
         (top, bottom), (other_top, other_bottom) = forms.form(left), forms.form(right)
-        gap = forms.add(forms.multiply(top, other_bottom), negated(forms.multiply(other_top, bottom)))
+        gap = forms.add(forms.multiply(top, other_bottom), _negate(forms.multiply(other_top, bottom)))
     except (NoForm, TooLarge, ZeroDivisionError):
         return None
     if not gap:
@@ -50,9 +48,10 @@ def same_form(left: Node, right: Node) -> bool | None:
 
 
 def proportional_forms(left: Node, right: Node) -> bool | None:
-    """Whether the numerators of two expressions are non-zero multiples of each other, as two equations' sides are.
+    """Return True if the equations `left = 0` and `right = 0` have numerators that are multiples of each other.
 
-    A factor by which either side divides cannot be zero, and is divided out.
+    Factors of the denominators cannot be zero, so they are divided out. False if one equation is trivial, None if
+    the numerators are not multiples.
     """
     try:
         forms = _Forms()
@@ -60,7 +59,7 @@ def proportional_forms(left: Node, right: Node) -> bool | None:
     except (NoForm, TooLarge, ZeroDivisionError):
         return None
     divisors = {generator for part in (bottom, other_bottom) for monomial in part for generator, _ in monomial}
-    top, other = without_factors(top, divisors), without_factors(other, divisors)
+    top, other = _divide_out(top, divisors), _divide_out(other, divisors)
     if not top or not other:
         return False
     if top.keys() != other.keys():
@@ -70,7 +69,7 @@ def proportional_forms(left: Node, right: Node) -> bool | None:
 
 
 class _Forms:
-    """One bounded computation of normal forms."""
+    """One computation of normal forms, bounded in work and size; records if a generator was opaque."""
 
     def __init__(self) -> None:
         self.opaque = False
@@ -78,7 +77,7 @@ class _Forms:
 
     def form(self, node: Node) -> Quotient:
         if isinstance(node, Number):
-            return constant(number_value(node.text)), UNIT
+            return _constant(number_value(node.text)), UNIT
         if isinstance(node, Name):
             if node.text == "infinity":
                 raise NoForm
@@ -86,7 +85,7 @@ class _Forms:
         if isinstance(node, Quantity) and node.unit in ("%", "degree"):
             top, bottom = self.form(node.value)
             if node.unit == "%":
-                return top, self.multiply(bottom, constant(Fraction(100)))
+                return top, self.multiply(bottom, _constant(Fraction(100)))
             return self.multiply(top, {(("pi", Fraction(1)),): Fraction(1, 180)}), bottom
         if not isinstance(node, Apply):
             raise NoForm
@@ -106,7 +105,7 @@ class _Forms:
                 return product
             case "neg":
                 top, bottom = self.form(node.args[0])
-                return negated(top), bottom
+                return _negate(top), bottom
             case "/":
                 return self._times(self.form(node.args[0]), self._inverse(self.form(node.args[1])))
             case "^":
@@ -123,8 +122,8 @@ class _Forms:
     def _function(self, node: Apply) -> Quotient:
         if not names(node):
             try:
-                return constant(exact_value(node)), UNIT
-            except NotExact:
+                return _constant(exact_value(node)), UNIT
+            except NoValue:
                 pass
         self.opaque = True
         key = f"{node.op}({','.join(self._key(self.form(argument)) for argument in node.args)})"
@@ -133,7 +132,7 @@ class _Forms:
     def _power(self, base: Node, exponent: Node) -> Quotient:
         try:
             power = exact_value(exponent)
-        except NotExact:
+        except NoValue:
             return self._symbolic_power(base, exponent)
         quotient = self.form(base)
         if power < 0:
@@ -150,7 +149,7 @@ class _Forms:
         return result
 
     def _large_power(self, quotient: Quotient, power: Fraction) -> Quotient:
-        """A power too large to expand: allowed where the base is one monomial in names."""
+        """Return a power too large to expand, which is possible only if the base is a single monomial."""
         top, bottom = quotient
         if bottom != UNIT or len(top) != 1 or power.denominator != 1:
             raise NoForm
@@ -160,7 +159,7 @@ class _Forms:
         return {tuple((generator, degree * power) for generator, degree in monomial): Fraction(1)}, UNIT
 
     def _symbolic_power(self, base: Node, exponent: Node) -> Quotient:
-        """`b^(u + v)` as a product of generators `b^u` and `b^v`, so that `2 * 2^n` and `2^(n+1)` have one form."""
+        """Return `b^(u + v)` as the product of `b^u` and `b^v`, so `2 * 2^n` and `2^(n+1)` have the same form."""
         self.opaque = True
         top, bottom = self.form(exponent)
         if len(bottom) != 1 or ONE not in bottom:
@@ -171,9 +170,9 @@ class _Forms:
         result: Quotient = (UNIT, UNIT)
         for monomial, factor in top.items():
             if monomial == ONE and not bottom_key:
-                result = self._times(result, self._power(base, literal(factor)))
+                result = self._times(result, self._power(base, number_tree(factor)))
                 continue
-            generator = f"({base_key})^[{sum_text({monomial: Fraction(1)})}{bottom_key}]"
+            generator = f"({base_key})^[{_key_of_sum({monomial: Fraction(1)})}{bottom_key}]"
             if factor.denominator == 1 and abs(factor) <= MAX_POWER and factor < 0:
                 result = self._times(result, (UNIT, {((generator, -factor),): Fraction(1)}))
             else:
@@ -181,7 +180,7 @@ class _Forms:
         return result
 
     def _fractional(self, base: Sum, power: Fraction) -> Sum:
-        """`base ** power` for a power between 0 and 1."""
+        """Return `base ** power` for a power between 0 and 1."""
         if not base:
             return {}
         if base == UNIT:
@@ -195,15 +194,15 @@ class _Forms:
             if monomial == ONE and power == Fraction(1, 2):
                 return self.multiply(self._radical(-factor, power), {(("i", Fraction(1)),): Fraction(1)})
         self.opaque = True
-        return {((f"<{sum_text(base)}>", power),): Fraction(1)}
+        return {((f"<{_key_of_sum(base)}>", power),): Fraction(1)}
 
     def _radical(self, value: Fraction, power: Fraction) -> Sum:
-        """A positive rational under a radical, as a rational times radicals of primes."""
+        """Return a radical of a positive rational as a rational times radicals of primes."""
         result: Sum = UNIT
         for number, sign in ((value.numerator, 1), (value.denominator, -1)):
             for prime, count in self._factors(number).items():
                 whole, part = divmod(sign * count * power, 1)
-                factor = constant(Fraction(prime) ** int(whole))
+                factor = _constant(Fraction(prime) ** int(whole))
                 radical = {((f"#{prime}", part),): Fraction(1)} if part else UNIT
                 result = self.multiply(result, self.multiply(factor, radical))
         return result
@@ -243,7 +242,7 @@ class _Forms:
         self._spend(len(left) * len(right), 0)
         for monomial, factor in left.items():
             for other, other_factor in right.items():
-                product, scale = merged(monomial, other)
+                product, scale = _multiply_monomials(monomial, other)
                 value = total.get(product, 0) + factor * other_factor * scale
                 if value:
                     total[product] = value
@@ -279,4 +278,50 @@ class _Forms:
         lead = bottom[min(bottom)]
         scaled = {monomial: factor / lead for monomial, factor in top.items()}
         below = {monomial: factor / lead for monomial, factor in bottom.items()}
-        return sum_text(scaled) if below == UNIT else f"{sum_text(scaled)}/{sum_text(below)}"
+        return _key_of_sum(scaled) if below == UNIT else f"{_key_of_sum(scaled)}/{_key_of_sum(below)}"
+
+
+def _constant(value: Fraction) -> Sum:
+    """Return a rational as a sum; zero is the empty sum."""
+    return {ONE: value} if value else {}
+
+
+def _negate(value: Sum) -> Sum:
+    """Return the sum with every sign inverted."""
+    return {monomial: -factor for monomial, factor in value.items()}
+
+
+def _key_of_sum(value: Sum) -> str:
+    """Return a string that identifies a sum regardless of order, for the names of opaque generators."""
+    return "+".join(f"{factor}*{monomial}" for monomial, factor in sorted(value.items())) or "0"
+
+
+def _multiply_monomials(left: Monomial, right: Monomial) -> tuple[Monomial, Fraction]:
+    """Return the product of two monomials and the rational factor that `i * i` and radicals contribute."""
+    if not left or not right:
+        return left or right, Fraction(1)
+    powers = dict(left)
+    for generator, degree in right:
+        powers[generator] = powers.get(generator, Fraction(0)) + degree
+    scale = Fraction(1)
+    for generator, degree in list(powers.items()):
+        if generator == "i" and degree >= 2:
+            scale *= (-1) ** int(degree // 2)
+            powers[generator] = degree % 2
+        elif generator[0] == "#" and degree >= 1:
+            scale *= int(generator[1:]) ** int(degree // 1)
+            powers[generator] = degree % 1
+    return tuple(sorted((generator, degree) for generator, degree in powers.items() if degree)), scale
+
+
+def _divide_out(value: Sum, divisors: set[str]) -> Sum:
+    """Return the sum divided by the powers of `divisors` that all its monomials share."""
+    for generator in divisors:
+        shared = min((dict(monomial).get(generator, Fraction(0)) for monomial in value), default=Fraction(0))
+        if shared > 0:
+            value = {
+                tuple((name, power - shared * (name == generator)) for name, power in monomial): factor
+                for monomial, factor in value.items()
+            }
+            value = {tuple(pair for pair in monomial if pair[1]): factor for monomial, factor in value.items()}
+    return value

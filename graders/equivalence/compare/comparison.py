@@ -1,4 +1,4 @@
-"""What a comparison says: equal, different or undecided, by which rung, and why."""
+"""Comparison results: equal, different or undecided, with the deciding rung and the reason."""
 
 from collections.abc import Callable
 
@@ -13,9 +13,9 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome of comparing two trees.
 
     Args:
-        equal: True or False where it is decided, None where no rung decides within its bounds.
+        equal: True or False; None if no rung decides within its bounds.
         rung: the most expensive rung that was needed, one of `RUNGS`.
-        detail: one line for a person.
+        detail: the reason, in one line.
     """
 
     equal: bool | None
@@ -23,8 +23,8 @@ class Comparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     detail: str
 
 
-def joined(parts: list[Comparison]) -> Comparison:
-    """All of the parts: different if one is, undecided if one is, else equal; the rung is the most expensive one."""
+def combine(parts: list[Comparison]) -> Comparison:
+    """Combine the comparisons of parts: different if one is, else undecided if one is, else equal."""
     rung = max((part.rung for part in parts), key=RUNGS.index, default="structure")
     for part in parts:
         if part.equal is False:
@@ -36,10 +36,10 @@ def joined(parts: list[Comparison]) -> Comparison:
 
 
 Compare = Callable[[Node, Node], Comparison]
-"""(answer, reference) to their comparison: how a rule for a kind of tree asks about the parts."""
+"""Compares an answer with a reference; passed to the rules for containers, units, … so they can compare parts."""
 
 
-def mismatch(answer: Node, reference: Node) -> Comparison:
-    """Two trees of kinds that no rule compares."""
+def incomparable(answer: Node, reference: Node) -> Comparison:
+    """Return the comparison of two trees whose kinds have no common rule."""
     kinds = ("value" if isinstance(node, Apply) else type(node).__name__.lower() for node in (answer, reference))
-    return Comparison(False, "structure", " against ".join(f"a {kind}" for kind in kinds))
+    return Comparison(False, "structure", "the answer is a {}; the reference is a {}".format(*kinds))

@@ -1,9 +1,10 @@
-"""Values with units: dropped on one side is fine, converted where both are known, conflicting is different."""
+"""Quantities: one side may omit the unit, two convertible units are converted, other pairs of units differ."""
 
 import re
 from fractions import Fraction
 
-from graders.equivalence.arithmetic.certified import CONSTANT_NAMES, float_value, variables
+from graders.equivalence.arithmetic.evaluate_tree import number_tree
+from graders.equivalence.arithmetic.sample_points import CONSTANT_NAMES, float_value, variables
 from graders.equivalence.compare.comparison import Compare, Comparison
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity, Text, names, walk
 from graders.parsing.units import SINGLE_LETTER_UNITS, conversion, known_symbol
@@ -12,36 +13,36 @@ _PER_CENT = Number("100")
 
 
 def compare_quantities(answer: Node, reference: Node, compare: Compare, question: str | None) -> Comparison:
-    """Compare two values of which at least one carries a unit."""
+    """Compare two values of which at least one has a unit."""
     if isinstance(answer, Quantity) and isinstance(reference, Quantity):
-        return _both(answer, reference, compare)
+        return _two_units(answer, reference, compare)
     if isinstance(answer, Quantity):
-        lettered = with_letter_unit(reference)
+        lettered = names_as_unit(reference)
         if lettered is not None:
-            return _both(answer, lettered, compare)
-        return _one(answer, reference, compare, question, forward=True)
-    if isinstance(reference, Quantity) and (lettered := with_letter_unit(answer)) is not None:
-        return _both(lettered, reference, compare)
+            return _two_units(answer, lettered, compare)
+        return _one_unit(answer, reference, compare, question, forward=True)
+    if isinstance(reference, Quantity) and (lettered := names_as_unit(answer)) is not None:
+        return _two_units(lettered, reference, compare)
     assert isinstance(reference, Quantity)
-    return _one(reference, answer, compare, question, forward=False)
+    return _one_unit(reference, answer, compare, question, forward=False)
 
 
-def _both(answer: Quantity, reference: Quantity, compare: Compare) -> Comparison:
+def _two_units(answer: Quantity, reference: Quantity, compare: Compare) -> Comparison:
     units = {answer.unit, reference.unit}
     if answer.unit == reference.unit:
         return compare(answer.value, reference.value)
     if units == {"degree", "rad"}:
         return compare(_in_radians(answer), _in_radians(reference))
     if "%" in units and not any(unit.startswith("~") for unit in units):
-        return Comparison(False, "structure", "a percentage against a unit")
+        return Comparison(False, "structure", "a percentage is compared with a unit")
     factor = conversion(answer.unit, reference.unit)
     if factor is None:
-        return Comparison(False, "structure", f"{answer.unit} does not measure what {reference.unit} does")
+        return Comparison(False, "structure", f"{answer.unit} does not convert to {reference.unit}")
     return compare(times(factor, answer.value), reference.value)
 
 
-def _one(quantity: Quantity, other: Node, compare: Compare, question: str | None, *, forward: bool) -> Comparison:
-    """Compare a quantity with a bare value: as the number alone, or as the number that the unit stands for."""
+def _one_unit(quantity: Quantity, other: Node, compare: Compare, question: str | None, *, forward: bool) -> Comparison:
+    """Compare a quantity with a bare value, as the number alone or with the factor that the unit represents."""
     readings: list[Node] = []
     radians = quantity.unit == "degree" and _is_in_radians(other)
     if not radians and (quantity.unit != "%" or _may_drop_percent(quantity, other, question)):
@@ -61,7 +62,7 @@ def _one(quantity: Quantity, other: Node, compare: Compare, question: str | None
 
 
 def _may_drop_percent(quantity: Quantity, other: Node, question: str | None) -> bool:
-    """`28%` against 28: the unit is dropped, unless the number is so small that it may itself be the fraction."""
+    """Return True if `28%` may equal `other` = 28; a number below 1 may be the fraction instead."""
     if question is not None and re.search(r"%|percent", question, re.IGNORECASE):
         return True
     value = float_value(other)
@@ -69,7 +70,7 @@ def _may_drop_percent(quantity: Quantity, other: Node, question: str | None) -> 
 
 
 def _is_in_radians(node: Node) -> bool:
-    """Whether a value is an angle in radians by its form: it holds pi or an inverse function."""
+    """Return True if a value looks like an angle in radians: it contains pi or an inverse function."""
     return "pi" in names(node) or any(
         isinstance(current, Apply) and current.op.startswith("arc") for current, _ in walk(node)
     )
@@ -82,17 +83,12 @@ def _in_radians(quantity: Quantity) -> Node:
 
 
 def times(factor: Fraction, value: Node) -> Node:
-    """The value times an exact factor."""
-    if factor == 1:
-        return value
-    scale: Node = Number(str(factor.numerator))
-    if factor.denominator != 1:
-        scale = Apply("/", (scale, Number(str(factor.denominator))))
-    return Apply("*", (scale, value))
+    """Return the value times an exact factor."""
+    return value if factor == 1 else Apply("*", (number_tree(factor), value))
 
 
-def with_letter_unit(node: Node) -> Quantity | None:
-    """`12 m`, `5 m/s` and `5 \\frac{m}{s}`, read as products of names, with their unit; None for anything else."""
+def names_as_unit(node: Node) -> Quantity | None:
+    """Return `12 m` or `5 m/s`, which parse as products of names, as a quantity; None for anything else."""
     match node:
         case Apply(op="*", args=(first, *rest)):
             parts, below = [first, *rest], None
@@ -102,7 +98,7 @@ def with_letter_unit(node: Node) -> Quantity | None:
             return None
     powers: dict[str, int] = {}
     at = len(parts)
-    while at > 1 and variables(parts[at - 1]) + _words(parts[at - 1]):
+    while at > 1 and variables(parts[at - 1]) + _texts(parts[at - 1]):
         at -= 1
         if not _collect_unit(parts[at], 1, powers):
             return None
@@ -113,12 +109,12 @@ def with_letter_unit(node: Node) -> Quantity | None:
     return Quantity(value, unit) if unit else None
 
 
-def _words(node: Node) -> list[str]:
+def _texts(node: Node) -> list[str]:
     return [part.text for part, _ in walk(node) if isinstance(part, Text)]
 
 
 def _collect_unit(node: Node, sign: int, powers: dict[str, int]) -> bool:
-    """Add the powers of a unit written as names to `powers`; False where the node is no unit."""
+    """Add the powers of a unit written as names to `powers`; return False if the node is not a unit."""
     match node:
         case Name(text=text) | Text(text=text):
             symbol = known_symbol(text)
@@ -138,15 +134,15 @@ def _collect_unit(node: Node, sign: int, powers: dict[str, int]) -> bool:
     return False
 
 
-def without_letter_unit(answer: Node, reference: Node, question: str | None) -> tuple[Node, Node] | None:
-    """The two values without a unit of one letter (`5 m`), where one side has it and it can be nothing else.
+def strip_letter_unit(answer: Node, reference: Node, question: str | None) -> tuple[Node, Node] | None:
+    """Return the two values without a one-letter unit such as the `m` of `5 m`; None if there is none.
 
-    The letter is a unit where it stands last beside a number and the other side has no letters. In a reference it may
-    also be a variable: there it needs a square or a cube, a decimal, or a question that never uses it as a symbol.
+    The letter is a unit if it is the last factor after a number and the other side has no letters. In a reference it
+    may also be a variable, so it must be squared or cubed, follow a decimal, or never be a symbol in the question.
     """
-    if not variables(reference) and (bare := _bare(answer)) is not None:
+    if not variables(reference) and (bare := _split_letter_unit(answer)) is not None:
         return bare[0], reference
-    if not variables(answer) and (bare := _bare(reference)) is not None:
+    if not variables(answer) and (bare := _split_letter_unit(reference)) is not None:
         value, letter, powered = bare
         decimal = any(isinstance(part, Number) and "." in part.text for part in (value, *getattr(value, "args", ())))
         if powered or decimal or (question is not None and not _is_symbol(letter, question)):
@@ -154,8 +150,8 @@ def without_letter_unit(answer: Node, reference: Node, question: str | None) -> 
     return None
 
 
-def _bare(node: Node) -> tuple[Node, str, bool] | None:
-    """The value before a final unit letter, the letter, and whether it is squared or cubed."""
+def _split_letter_unit(node: Node) -> tuple[Node, str, bool] | None:
+    """Return the value before a final unit letter, the letter, and True if it is squared or cubed."""
     if not (isinstance(node, Apply) and node.op == "*"):
         return None
     *factors, last = node.args
@@ -169,6 +165,6 @@ def _bare(node: Node) -> tuple[Node, str, bool] | None:
 
 
 def _is_symbol(letter: str, question: str) -> bool:
-    """Whether the question uses the letter as a symbol of its own inside a formula."""
+    """Return True if the letter is a symbol in a formula of the question."""
     formulas = re.findall(r"\$([^$]*)\$", question)
     return any(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", formula) for formula in formulas)

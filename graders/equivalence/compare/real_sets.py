@@ -1,11 +1,11 @@
-r"""Sets of real numbers: intervals, unions, inequalities, set-builders and points, as one sorted union of pieces."""
+"""Sets of real numbers: intervals, unions, inequalities, set-builders and points as sorted disjoint intervals."""
 
 import math
 from typing import NamedTuple
 
-from graders.equivalence.arithmetic.certified import float_value
-from graders.equivalence.canonical.canonicalize import INEQUALITIES, lowered, open_interval
-from graders.equivalence.compare.comparison import Comparison, joined
+from graders.equivalence.arithmetic.sample_points import float_value
+from graders.equivalence.canonical.canonicalize import INEQUALITIES, canonicalize, pair_as_interval
+from graders.equivalence.compare.comparison import Comparison, combine
 from graders.equivalence.compare.scalars import compare_scalars
 from graders.parsing.tree import Apply, Builder, Interval, List, Name, Node, Relation, Set, Text, Tuple
 
@@ -16,8 +16,8 @@ _FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠", "=": "
 _NUMBER_SETS = frozenset({"bb R", "R"})
 
 
-class Piece(NamedTuple):
-    """An interval with its ends also as doubles; an end that is no constant has None."""
+class RealInterval(NamedTuple):
+    """An interval with its ends also as doubles, which are None for ends that are not constants."""
 
     low: Node
     low_closed: bool
@@ -26,39 +26,41 @@ class Piece(NamedTuple):
     low_float: float | None
     high_float: float | None
 
-
-def is_solution_set(node: Node) -> bool:
-    """Whether the node can only mean a set of real numbers."""
-    if isinstance(node, Interval):
-        return True
-    if isinstance(node, Apply) and node.op in ("union", "intersection", "difference"):
-        return True
-    if isinstance(node, Apply) and node.op in ("and", "or"):
-        return all(is_solution_set(item) or isinstance(item, Relation) for item in node.args)
-    if isinstance(node, Name):
-        return node.text == "bb R"
-    if isinstance(node, Builder):
-        return True
-    return isinstance(node, Relation) and (node.ops[0] in INEQUALITIES or node.ops[0] == "∈")
+    @property
+    def is_numeric(self) -> bool:
+        """True if both ends are constants."""
+        return self.low_float is not None and self.high_float is not None
 
 
-def compare_solutions(answer: Node, reference: Node) -> Comparison | None:
-    """Whether two descriptions give one set; None where one of them is no set of reals that is understood here."""
-    left, right = pieces(answer), pieces(reference)
+def is_real_set(node: Node) -> bool:
+    """Return True if the node can only be a set of real numbers."""
+    match node:
+        case Interval() | Builder() | Name(text="bb R") | Apply(op="union" | "intersection" | "difference"):
+            return True
+        case Apply(op="and" | "or", args=args):
+            return all(is_real_set(item) or isinstance(item, Relation) for item in args)
+        case Relation(ops=(sign, *_)):
+            return sign in INEQUALITIES or sign == "∈"
+    return False
+
+
+def compare_real_sets(answer: Node, reference: Node) -> Comparison | None:
+    """Compare two sets of real numbers; None if one of the nodes is not such a set or is not supported."""
+    left, right = as_intervals(answer), as_intervals(reference)
     if left is None or right is None:
         return None
     if len(left) != len(right):
-        return Comparison(False, "structure", f"{len(left)} intervals against {len(right)}")
-    if any(piece.low_float is None or piece.high_float is None for piece in (*left, *right)):
-        return _match(left, right)
-    return joined([_same(one, other) for one, other in zip(left, right, strict=True)])
+        return Comparison(False, "structure", f"the answer has {len(left)} intervals; the reference has {len(right)}")
+    if not all(interval.is_numeric for interval in (*left, *right)):
+        return _match_unordered(left, right)
+    return combine([_compare_ends(one, other) for one, other in zip(left, right, strict=True)])
 
 
-def _match(left: list[Piece], right: list[Piece]) -> Comparison:
+def _match_unordered(left: list[RealInterval], right: list[RealInterval]) -> Comparison:
     rest = list(left)
-    for piece in right:
+    for interval in right:
         for candidate in rest:
-            if _same(candidate, piece).equal:
+            if _compare_ends(candidate, interval).equal:
                 rest.remove(candidate)
                 break
         else:
@@ -66,92 +68,93 @@ def _match(left: list[Piece], right: list[Piece]) -> Comparison:
     return Comparison(True, "structure", "the same intervals")
 
 
-def _same(one: Piece, other: Piece) -> Comparison:
+def _compare_ends(one: RealInterval, other: RealInterval) -> Comparison:
     if (one.low_closed, one.high_closed) != (other.low_closed, other.high_closed):
-        return Comparison(False, "structure", "an end is open on one side and closed on the other")
-    return joined([compare_scalars(one.low, other.low), compare_scalars(one.high, other.high)])
+        return Comparison(False, "structure", "an end is open in one interval and closed in the other")
+    return combine([compare_scalars(one.low, other.low), compare_scalars(one.high, other.high)])
 
 
-def pieces(node: Node) -> list[Piece] | None:
-    """The set as disjoint intervals in order, touching ones merged; None where it is not understood."""
-    found = _raw(node)
-    if found is None or any(piece.low_float is None or piece.high_float is None for piece in found):
-        return found
-    return _merged(found)
+def as_intervals(node: Node) -> list[RealInterval] | None:
+    """Return the set as sorted disjoint intervals, adjacent ones merged; None if the node is not supported."""
+    found = _unmerged(node)
+    return _merged(found) if found is not None and all(interval.is_numeric for interval in found) else found
 
 
-def _raw(node: Node) -> list[Piece] | None:
-    node = open_interval(node)
+def _unmerged(node: Node) -> list[RealInterval] | None:
+    node = pair_as_interval(node)
     match node:
         case Interval(low=low, high=high):
-            piece = _piece(low, node.low_closed, high, node.high_closed)
-            return None if _is_reversed(piece) else [piece]
+            interval = _interval(low, node.low_closed, high, node.high_closed)
+            return None if _is_reversed(interval) else [interval]
         case Name(text=text) if text in _NUMBER_SETS:
-            return _raw(REALS)
+            return _unmerged(REALS)
         case Text(text="all real numbers"):
-            return _raw(REALS)
+            return _unmerged(REALS)
         case Set(items=items):
-            return [_piece(item, True, item, True) for item in items]
+            return [_interval(item, True, item, True) for item in items]
         case Apply(op="union", args=args) | Apply(op="or", args=args):
             return _union(args)
         case Apply(op="intersection", args=args) | Apply(op="and", args=args):
-            return _intersection([pieces(item) for item in args])
+            return _intersection([as_intervals(item) for item in args])
         case Apply(op="difference", args=(whole, removed)):
-            without = pieces(removed)
-            return None if without is None else _intersection([pieces(whole), _complement(without)])
+            without = as_intervals(removed)
+            return None if without is None else _intersection([as_intervals(whole), _complement(without)])
         case Builder():
-            return _built(node)
+            return _from_builder(node)
         case Relation():
-            return _related(node)
+            return _from_relation(node)
         case List(items=items) if all(isinstance(item, (Relation, Interval, Tuple)) for item in items):
-            return _listed(items)
+            return _from_list(items)
     return None
 
 
-def _listed(items: tuple[Node, ...]) -> list[Piece] | None:
-    """`x < 1, x > 2` is either, `x ≥ 2, x < 5` is both, for either would be anything; `x ≠ 3` is taken away."""
+def _from_list(items: tuple[Node, ...]) -> list[RealInterval] | None:
+    """Return the union of the items, minus points excluded by `x ≠ 3`.
+
+    If the union is the whole real line, as for `x ≥ 2, x < 5`, return the intersection instead.
+    """
     excluded = [item for item in items if isinstance(item, Relation) and item.ops == ("≠",)]
     rest = tuple(item for item in items if item not in excluded)
     found = _union(rest) if rest else None
     if found is None:
-        return None if rest else _intersection([pieces(item) for item in excluded])
-    if any(piece.low_float is None or piece.high_float is None for piece in found):
+        return None if rest else _intersection([as_intervals(item) for item in excluded])
+    if not all(interval.is_numeric for interval in found):
         return None if excluded else found
     found = _merged(found)
-    if len(rest) > 1 and found == _raw(REALS):
-        found = _intersection([pieces(item) for item in rest])
-    return _intersection([found, *(pieces(item) for item in excluded)]) if excluded else found
+    if len(rest) > 1 and found == _unmerged(REALS):
+        found = _intersection([as_intervals(item) for item in rest])
+    return _intersection([found, *(as_intervals(item) for item in excluded)]) if excluded else found
 
 
-def _union(items: tuple[Node, ...]) -> list[Piece] | None:
-    found: list[Piece] = []
+def _union(items: tuple[Node, ...]) -> list[RealInterval] | None:
+    found: list[RealInterval] = []
     for item in items:
-        part = _raw(item)
+        part = _unmerged(item)
         if part is None:
             return None
         found.extend(part)
     return found
 
 
-def _built(node: Builder) -> list[Piece] | None:
+def _from_builder(node: Builder) -> list[RealInterval] | None:
     if not isinstance(node.element, (Name, Relation)):
         return None
     conditions = [item for item in node.conditions if not _is_membership_of_reals(item)]
     if isinstance(node.element, Relation) and not _is_membership_of_reals(node.element):
         return None
     if not conditions:
-        return _raw(REALS)
-    return _intersection([pieces(lowered(item)) for item in conditions])
+        return _unmerged(REALS)
+    return _intersection([as_intervals(canonicalize(item)) for item in conditions])
 
 
 def _is_membership_of_reals(node: Node) -> bool:
     return isinstance(node, Relation) and node.ops == ("∈",) and node.terms[1] in (Name("bb R"), Name("R"))
 
 
-def _related(node: Relation) -> list[Piece] | None:
-    """`x < 2`, `1 ≤ x < 2`, `x ≠ 3`, `x ∈ S`, `x = 2`: the unknown stands alone in one term."""
+def _from_relation(node: Relation) -> list[RealInterval] | None:
+    """Return the set of `x < 2`, `1 ≤ x < 2`, `x ≠ 3`, `x ∈ S` or `x = 2`, where one term is the unknown itself."""
     if node.ops == ("∈",):
-        return _raw(node.terms[1]) if isinstance(node.terms[0], Name) else None
+        return _unmerged(node.terms[1]) if isinstance(node.terms[0], Name) else None
     unknown = [at for at, term in enumerate(node.terms) if isinstance(term, Name) and term != INFINITY]
     if len(node.terms) == 2 and len(unknown) == 1:
         at = unknown[0]
@@ -165,28 +168,28 @@ def _related(node: Relation) -> list[Piece] | None:
         if signs[0] in (">", "≥"):
             low, high, signs = high, low, (_FLIPPED[signs[1]], _FLIPPED[signs[0]])
         if signs[0] in ("<", "≤") and signs[1] in ("<", "≤"):
-            return [_piece(low, signs[0] == "≤", high, signs[1] == "≤")]
+            return [_interval(low, signs[0] == "≤", high, signs[1] == "≤")]
     return None
 
 
-def _half_line(sign: str | None, bound: Node) -> list[Piece] | None:
+def _half_line(sign: str | None, bound: Node) -> list[RealInterval] | None:
     match sign:
         case "<" | "≤":
-            return [_piece(MINUS_INFINITY, False, bound, sign == "≤")]
+            return [_interval(MINUS_INFINITY, False, bound, sign == "≤")]
         case ">" | "≥":
-            return [_piece(bound, sign == "≥", INFINITY, False)]
+            return [_interval(bound, sign == "≥", INFINITY, False)]
         case "≠":
-            return [_piece(MINUS_INFINITY, False, bound, False), _piece(bound, False, INFINITY, False)]
+            return [_interval(MINUS_INFINITY, False, bound, False), _interval(bound, False, INFINITY, False)]
         case "=":
-            return [_piece(bound, True, bound, True)]
+            return [_interval(bound, True, bound, True)]
     return None
 
 
-def _piece(low: Node, low_closed: bool, high: Node, high_closed: bool) -> Piece:
-    return Piece(low, low_closed, high, high_closed, _float(low, -math.inf), _float(high, math.inf))
+def _interval(low: Node, low_closed: bool, high: Node, high_closed: bool) -> RealInterval:
+    return RealInterval(low, low_closed, high, high_closed, _float(low), _float(high))
 
 
-def _float(node: Node, infinite: float) -> float | None:
+def _float(node: Node) -> float | None:
     if node in (INFINITY, Apply("+", (INFINITY,))):
         return math.inf
     if node == MINUS_INFINITY:
@@ -194,75 +197,71 @@ def _float(node: Node, infinite: float) -> float | None:
     return float_value(node)
 
 
-def _merged(found: list[Piece]) -> list[Piece]:
-    ordered = sorted(found, key=lambda piece: (piece.low_float or 0.0, not piece.low_closed, piece.high_float or 0.0))
-    result: list[Piece] = []
-    for piece in ordered:
-        assert piece.low_float is not None and piece.high_float is not None
-        if piece.low_float > piece.high_float or (_is_point(piece) and not (piece.low_closed and piece.high_closed)):
+def _merged(found: list[RealInterval]) -> list[RealInterval]:
+    result: list[RealInterval] = []
+    for one in sorted(found, key=lambda one: (one.low_float or 0.0, not one.low_closed, one.high_float or 0.0)):
+        if _is_reversed(one) or (_is_point(one) and not (one.low_closed and one.high_closed)):
             continue
         last = result[-1] if result else None
-        if last is not None and _touches(last, piece):
-            if _reaches_further(piece, last):
-                result[-1] = last._replace(high=piece.high, high_closed=piece.high_closed, high_float=piece.high_float)
-            continue
-        result.append(piece)
+        if last is None or not _touches(last, one):
+            result.append(one)
+        elif _reaches_further(one, last):
+            result[-1] = last._replace(high=one.high, high_closed=one.high_closed, high_float=one.high_float)
     return result
 
 
-def _is_reversed(piece: Piece) -> bool:
-    """Whether the ends stand the wrong way round: then it was never meant as an interval."""
-    return piece.low_float is not None and piece.high_float is not None and piece.low_float > piece.high_float
+def _is_reversed(interval: RealInterval) -> bool:
+    """Return True if the low end is above the high end, so the node is not an interval."""
+    low, high = interval.low_float, interval.high_float
+    return low is not None and high is not None and low > high
 
 
-def _is_point(piece: Piece) -> bool:
-    return piece.low_float == piece.high_float
+def _is_point(interval: RealInterval) -> bool:
+    return interval.low_float == interval.high_float
 
 
-def _touches(last: Piece, piece: Piece) -> bool:
-    assert last.high_float is not None and piece.low_float is not None
-    if math.isclose(last.high_float, piece.low_float, rel_tol=1e-12):
-        return last.high_closed or piece.low_closed
-    return piece.low_float < last.high_float
+def _touches(last: RealInterval, interval: RealInterval) -> bool:
+    assert last.high_float is not None and interval.low_float is not None
+    if math.isclose(last.high_float, interval.low_float, rel_tol=1e-12):
+        return last.high_closed or interval.low_closed
+    return interval.low_float < last.high_float
 
 
-def _reaches_further(piece: Piece, last: Piece) -> bool:
-    assert last.high_float is not None and piece.high_float is not None
-    if piece.high_float == last.high_float:
-        return piece.high_closed and not last.high_closed
-    return piece.high_float > last.high_float
+def _reaches_further(interval: RealInterval, last: RealInterval) -> bool:
+    assert last.high_float is not None and interval.high_float is not None
+    if interval.high_float == last.high_float:
+        return interval.high_closed and not last.high_closed
+    return interval.high_float > last.high_float
 
 
-def _complement(found: list[Piece]) -> list[Piece] | None:
-    result: list[Piece] = []
+def _complement(found: list[RealInterval]) -> list[RealInterval] | None:
+    result: list[RealInterval] = []
     low, low_closed = MINUS_INFINITY, False
-    for piece in found:
-        if piece.low_float != -math.inf:
-            result.append(_piece(low, low_closed, piece.low, not piece.low_closed))
-        low, low_closed = piece.high, not piece.high_closed
-        if piece.high_float == math.inf:
+    for interval in found:
+        if interval.low_float != -math.inf:
+            result.append(_interval(low, low_closed, interval.low, not interval.low_closed))
+        low, low_closed = interval.high, not interval.high_closed
+        if interval.high_float == math.inf:
             return result
-    result.append(_piece(low, low_closed, INFINITY, False))
+    result.append(_interval(low, low_closed, INFINITY, False))
     return result
 
 
-def _intersection(parts: list[list[Piece] | None]) -> list[Piece] | None:
-    result: list[Piece] | None = None
+def _intersection(parts: list[list[RealInterval] | None]) -> list[RealInterval] | None:
+    result: list[RealInterval] | None = None
     for part in parts:
-        if part is None or any(piece.low_float is None or piece.high_float is None for piece in part):
-            if part is not None and len(parts) == 1:
-                return part
-            return None
+        if part is None or not all(interval.is_numeric for interval in part):
+            return part if len(parts) == 1 else None
         result = part if result is None else [_overlap(one, other) for one in result for other in part]
     return _merged(result) if result is not None else None
 
 
-def _overlap(one: Piece, other: Piece) -> Piece:
-    def key_low(piece: Piece) -> tuple[float, bool]:
-        return (piece.low_float or 0.0, not piece.low_closed)
+def _overlap(one: RealInterval, other: RealInterval) -> RealInterval:
+    def key_low(interval: RealInterval) -> tuple[float, bool]:
+        return (interval.low_float or 0.0, not interval.low_closed)
 
-    def key_high(piece: Piece) -> tuple[float, bool]:
-        return (piece.high_float or 0.0, piece.high_closed)
+    def key_high(interval: RealInterval) -> tuple[float, bool]:
+        return (interval.high_float or 0.0, interval.high_closed)
 
     low, high = max(one, other, key=key_low), min(one, other, key=key_high)
-    return Piece(low.low, low.low_closed, high.high, high.high_closed, low.low_float, high.high_float)
+    return RealInterval(low.low, low.low_closed, high.high, high.high_closed, low.low_float, high.high_float)

@@ -1,10 +1,10 @@
-"""Answers in words, option letters and times of day."""
+"""Words, option letters and times of day."""
 
 import re
 
-from graders.equivalence.canonical.canonicalize import as_choice_name, is_collection
+from graders.equivalence.canonical.canonicalize import choice_as_name, is_container
 from graders.equivalence.compare.comparison import Compare, Comparison
-from graders.equivalence.compare.real_sets import REALS, compare_solutions
+from graders.equivalence.compare.real_sets import REALS, compare_real_sets
 from graders.parsing.text import canonical_text
 from graders.parsing.tree import Apply, Choice, Clock, Name, Node, Number, Ratio, Set, Text
 from graders.parsing.words import SPECIAL_TEXTS
@@ -13,49 +13,51 @@ HALF_DAY_S = 12 * 3600
 
 
 def compare_choices(answer: Node, reference: Node, compare: Compare) -> Comparison:
-    """Option letters by letter; the text of an option where the other side gives only that."""
+    """Compare option letters, or the content of an option if the other side has no letter."""
     if isinstance(answer, Choice) and isinstance(reference, Choice):
-        same = answer.letter == reference.letter
-        return Comparison(same, "text", f"option {answer.letter} against {reference.letter}")
+        return _compare_letters(answer.letter, reference.letter)
     if isinstance(reference, Choice):
         if isinstance(answer, Name) and len(answer.text) == 1:
-            same = answer.text.upper() == reference.letter
-            return Comparison(same, "text", f"option {answer.text} against {reference.letter}")
+            return _compare_letters(answer.text.upper(), reference.letter)
         if isinstance(answer, Text) and (option := _option_in(answer.text)) is not None:
-            return Comparison(option == reference.letter, "text", f"option {option} against {reference.letter}")
+            return _compare_letters(option, reference.letter)
         if reference.content is not None:
             return compare(answer, reference.content)
         return Comparison(False, "structure", "the reference is an option letter")
     assert isinstance(answer, Choice)
     if answer.content is not None:
         return compare(answer.content, reference)
-    if is_collection(reference):
-        return Comparison(False, "structure", "one letter against several values")
-    return compare(as_choice_name(answer), reference)
+    if is_container(reference):
+        return Comparison(False, "structure", "the answer is one letter; the reference has several values")
+    return compare(choice_as_name(answer), reference)
+
+
+def _compare_letters(answer: str, reference: str) -> Comparison:
+    return Comparison(answer == reference, "text", f"option {answer}; the reference is {reference}")
 
 
 def _option_in(text: str) -> str | None:
-    """The letter in "option b" and the like."""
+    """Return the letter of "option b" in upper case; None for other words."""
     match = re.fullmatch(r"(?:option|choice|answer|statement) ([a-z])", text)
     return match[1].upper() if match else None
 
 
-def compare_texts(answer: Node, reference: Node) -> Comparison:
-    """Words by canonical text, with the named answers ("no solution", "undefined", "all real numbers") by meaning."""
-    left, right = _meaning(answer), _meaning(reference)
+def compare_words(answer: Node, reference: Node) -> Comparison:
+    """Compare words by their canonical text; synonyms of "no solution", "undefined" and the like are equal."""
+    left, right = _canonical_words(answer), _canonical_words(reference)
     if left is not None and right is not None:
         same = left == right or left.replace(" ", "") == right.replace(" ", "")
         return Comparison(same, "text", "the same words" if same else f"{left[:60]!r} is not {right[:60]!r}")
-    for meaning, node in ((left, reference), (right, answer)):
-        if meaning == "all real numbers":
-            found = compare_solutions(REALS, node)
+    for words, node in ((left, reference), (right, answer)):
+        if words == "all real numbers":
+            found = compare_real_sets(REALS, node)
             if found is not None:
                 return found
-    return Comparison(False, "text", "words against mathematics")
+    return Comparison(False, "text", "words are compared with mathematics")
 
 
-def _meaning(node: Node) -> str | None:
-    """The canonical words of a node, or None where it is mathematics."""
+def _canonical_words(node: Node) -> str | None:
+    """Return the canonical words of a node, or None if it is mathematics."""
     if isinstance(node, Text):
         canonical = canonical_text(node.text)
         return SPECIAL_TEXTS.get(canonical, canonical)
@@ -68,11 +70,11 @@ def _meaning(node: Node) -> str | None:
     return None
 
 
-def compare_clocks(answer: Node, reference: Node) -> Comparison:
-    """Times of day: a half of the day that is not said agrees with either, one that is said must be the same."""
-    left, right = _clock(answer), _clock(reference)
+def compare_times_of_day(answer: Node, reference: Node) -> Comparison:
+    """Compare times of day; a time without am or pm equals either."""
+    left, right = _time_of_day(answer), _time_of_day(reference)
     if left is None or right is None:
-        return Comparison(False, "structure", "a time of day against something else")
+        return Comparison(False, "structure", "a time of day is compared with something else")
     same = left.seconds == right.seconds
     if not same and "" in (left.half, right.half):
         unmarked = left if not left.half else right
@@ -82,7 +84,7 @@ def compare_clocks(answer: Node, reference: Node) -> Comparison:
     return Comparison(same, "exact", "the same time" if same else "another time")
 
 
-def _clock(node: Node) -> Clock | None:
+def _time_of_day(node: Node) -> Clock | None:
     if isinstance(node, Clock):
         return node
     if isinstance(node, Number) and node.text.isdigit() and len(node.text) <= 2 and int(node.text) <= 24:

@@ -1,6 +1,6 @@
-"""Harmless attempts to do what a worker must not: a grader whose every completion names one.
+"""Probes: a grader whose completions name harmless attempts to do what a worker must not do.
 
-Correct means that the attempt succeeded, so a sound sandbox never says it.
+The verdict "correct" means that the attempt succeeded. A working sandbox never returns it.
 """
 
 import contextlib
@@ -11,34 +11,23 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 
 from graders.verdict import Status, Verdict
 
 
 class ProbeGrader:
-    """Runs the attempt that the completion names."""
+    """Makes the attempt that the completion names."""
 
     name = "probes"
     answers_per_process = 1
     examples = (("known right", "", "correct"), ("known wrong", "", "incorrect"))
 
     def grade(self, completion: str, reference: str, *, question: str | None = None) -> Verdict:
-        """Try it; an exception that it raises says how it was stopped."""
+        """Make the attempt; an exception means that it was stopped."""
         evidence = PROBES[completion]() if completion in PROBES else completion == "known right"
         status = Status.CORRECT if evidence else Status.INCORRECT
         return Verdict(status, None, self.name, "probe", str(evidence)[:200], 0.0)
-
-
-def _open_file() -> object:
-    return open("/etc/passwd", "rb").fileno()
-
-
-def _stat_file() -> object:
-    return os.stat("/etc/passwd").st_size
-
-
-def _list_root() -> object:
-    return os.listdir("/") or "listed, empty"
 
 
 def _write_file() -> object:
@@ -49,14 +38,6 @@ def _write_file() -> object:
     return path
 
 
-def _network() -> object:
-    return socket.socket().fileno()
-
-
-def _unix_socket() -> object:
-    return socket.socket(socket.AF_UNIX).fileno()
-
-
 def _fork() -> object:
     pid = os.fork()
     if pid == 0:
@@ -64,25 +45,9 @@ def _fork() -> object:
     return pid
 
 
-def _execute() -> object:
-    return subprocess.run(["/bin/true"], check=False).returncode == 0
-
-
 def _signal_parent() -> object:
     os.kill(os.getppid(), 0)
     return "reached"
-
-
-def _open_process() -> object:
-    return os.pidfd_open(os.getpid())
-
-
-def _read_environment() -> object:
-    return open(f"/proc/{os.getppid()}/environ", "rb").read(1)
-
-
-def _executable_memory() -> object:
-    return len(mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC))
 
 
 def _inherited_descriptors() -> object:
@@ -95,20 +60,8 @@ def _inherited_descriptors() -> object:
 
 
 def _environment_variables() -> object:
-    given = {"LANG", "LC_CTYPE", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GRADERS_SANDBOX"}
-    return sorted(set(os.environ) - given)
-
-
-def _namespace() -> object:
-    return ctypes.CDLL(None).unshare(0x10000000) == 0
-
-
-def _much_memory() -> object:
-    return len(bytearray(1 << 31))
-
-
-def _endless_loop() -> object:
-    return sum(range(10**12))
+    allowed = {"LANG", "LC_CTYPE", "PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GRADERS_SANDBOX"}
+    return sorted(set(os.environ) - allowed)
 
 
 def _ignore_signals() -> object:
@@ -118,23 +71,23 @@ def _ignore_signals() -> object:
     return "outlived its deadline"
 
 
-PROBES = {
-    "open a file": _open_file,
-    "stat a file": _stat_file,
-    "list a directory": _list_root,
+PROBES: dict[str, Callable[[], object]] = {
+    "open a file": lambda: os.open("/etc/passwd", os.O_RDONLY),
+    "stat a file": lambda: os.stat("/etc/passwd").st_size,
+    "list a directory": lambda: os.listdir("/") or "listed, empty",
     "write a file": _write_file,
-    "open a network socket": _network,
-    "open a unix socket": _unix_socket,
+    "open a network socket": lambda: socket.socket().fileno(),
+    "open a unix socket": lambda: socket.socket(socket.AF_UNIX).fileno(),
     "fork": _fork,
-    "execute a program": _execute,
+    "execute a program": lambda: subprocess.run(["/bin/true"], check=False).returncode == 0,
     "signal the parent": _signal_parent,
-    "get hold of a process": _open_process,
-    "read the parent's environment": _read_environment,
-    "make memory executable": _executable_memory,
+    "open a process handle": lambda: os.pidfd_open(os.getpid()),
+    "read the parent's environment": lambda: os.read(os.open(f"/proc/{os.getppid()}/environ", os.O_RDONLY), 1),
+    "make memory executable": lambda: len(mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)),
     "find inherited descriptors": _inherited_descriptors,
     "find environment variables": _environment_variables,
-    "enter a namespace": _namespace,
-    "allocate 2 GiB": _much_memory,
-    "loop in C for ever": _endless_loop,
+    "enter a namespace": lambda: ctypes.CDLL(None).unshare(0x10000000) == 0,
+    "allocate 2 GiB": lambda: len(bytearray(1 << 31)),
+    "loop in C forever": lambda: sum(range(10**12)),
     "ignore signals and sleep": _ignore_signals,
 }

@@ -1,4 +1,4 @@
-"""Runs a program that a model wrote, in a worker that is locked already."""
+"""Program runner: runs a program written by a model, in a worker that is already sandboxed."""
 
 import builtins
 import io
@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Meta
 
 MAX_OUTPUT_BYTES = 32 << 10
-"""For all inputs of a program together."""
+"""Limit on the output of a program for all its inputs together."""
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program did with one input."""
+    """The result of a program on one input."""
 
     end: Literal["finished", "raised", "output limit"]
     printed: Annotated[str, Meta(max_length=MAX_OUTPUT_BYTES)]
@@ -22,18 +22,18 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _OutputLimitError(BaseException):
-    """A program printed more than it may; not an Exception, so that it cannot be caught by accident."""
+    """A program exceeded its output limit. Not an Exception, because programs often catch those."""
 
 
 class _Output(io.BytesIO):
-    """Collects what is printed, up to a limit."""
+    """Collects the output, up to a limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
 
     def close(self) -> None:
-        """Stay readable: a program may close its standard output."""
+        """Do nothing: the output must stay readable after a program closes it."""
 
     def write(self, printed: Any) -> int:
         if self.tell() + len(printed) > self._limit:
@@ -42,13 +42,13 @@ class _Output(io.BytesIO):
 
 
 def run_program(program: str, text: str, max_output_bytes: int) -> Run:
-    """Run a program with standard input and output of its own."""
+    """Run the source code of a program with `text` as its standard input, and a limit on its standard output."""
     collected = _Output(max_output_bytes)
     output = io.TextIOWrapper(collected, "utf-8", "replace", write_through=True)
     source = io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8")
     streams = sys.stdin, sys.stdout
     names = builtins.__dict__
-    kept = names.copy()  # the worker's own code needs them again
+    original_names = names.copy()  # restored for the worker's code
     sys.stdin, sys.stdout = source, output
     end, failure = "finished", ""
     try:
@@ -60,27 +60,27 @@ def run_program(program: str, text: str, max_output_bytes: int) -> Run:
         raise
     except _OutputLimitError:
         end = "output limit"
-    except BaseException as error:  # noqa: BLE001  a program in a worker: whatever it raises is its result
+    except BaseException as error:  # noqa: BLE001  any exception of the program is its result
         end, failure = "raised", f"{type(error).__name__}: {_text_of(error)}"[:200]
     finally:
-        names.update(kept)
+        names.update(original_names)
         sys.stdin, sys.stdout = streams
     printed = collected.getvalue().decode("utf-8", "replace")[:max_output_bytes]
     return Run(end, printed, failure.encode("utf-8", "replace").decode())
 
 
 def _text_of(error: BaseException) -> str:
-    """What an exception of the program says; nothing where it cannot say it, for its methods are the program's too."""
+    """Return the message of an exception, or nothing if its `__str__`, which is the program's code, fails."""
     try:
         return str(error)
     except MemoryError:
         raise
-    except BaseException:  # noqa: BLE001  the same
+    except BaseException:  # noqa: BLE001  raised by code of the program
         return ""
 
 
 def _opener(source: IO[str]) -> Any:
-    """Give an `open` for which descriptor 0, as programs in contests use it, is the test's input."""
+    """Return an `open` for which descriptor 0, which contest programs use, is the standard input."""
 
     def opened(file: Any, *arguments: Any, **settings: Any) -> Any:
         return source if file == 0 else builtins.open(file, *arguments, **settings)
@@ -89,7 +89,7 @@ def _opener(source: IO[str]) -> Any:
 
 
 def is_locked() -> bool:
-    """Whether the filter of system calls is on this process: nothing else makes this call fail in this way."""
+    """Return True if the system call filter is active: nothing else makes this call fail with EACCES."""
     try:
         os.getcwd()
     except PermissionError:

@@ -1,66 +1,65 @@
-"""Whether what a grader gave is a verdict: exact types, bounded texts, a finite duration; if not, an error says why."""
+"""Verdict validation: accepts exact types, bounded texts and a finite duration; anything else is an error."""
 
 import math
 from typing import Any
 
 from graders.errors import BadGrader
-from graders.sandbox.diagnostics import kind_of
+from graders.sandbox.diagnostics import type_name
 from graders.sandbox.protocol import MAX_ANSWER_CHARS, MAX_DETAIL_CHARS, MAX_GRADER_CHARS, MAX_METHOD_CHARS
 from graders.verdict import Status, Verdict
 
 MAX_TEXT_CHARS = 1 << 20
-"""As long as the longest completion that is graded: a grader that says more than that has failed."""
+"""The length of the longest completion that is graded; a grader that returns a longer text has failed."""
 
-_STATUSES = frozenset(map(id, Status))
-"""By identity: a text that equals a status, or claims to be one, is none."""
+_STATUS_IDS = frozenset(map(id, Status))
+"""Compared by identity: a str that equals a status, or pretends to be one, is not a status."""
 _SHOWN = (bool, int, float, type(None))
 
 
-def sound(given: Any, grader: str, duration_s: float) -> Verdict:
-    """Give a verdict as the sandbox passes it on: texts cut to their bounds, and the time that was measured.
+def validate_verdict(result: Any, grader: str, duration_s: float) -> Verdict:
+    """Return a grader's result as the verdict that the sandbox passes on.
 
-    Subclasses are refused like any other type, for they may bring code of their own.
+    Its texts are cut to their limits, and its duration is replaced by the measured one. Subclasses are rejected like
+    any other type, because their methods are third-party code.
 
     Args:
-        given: what the grader returned, which may be anything.
-        grader: its name, for the error.
-        duration_s: what it took.
+        result: what the grader returned; it can be any object.
+        grader: the name of the grader, for the error message.
+        duration_s: the measured duration.
 
     Raises:
-        BadGrader: it is no sound verdict; names the field.
+        BadGrader: the result is not a valid verdict; the message contains the field.
     """
-    if type(given) is not Verdict:
-        raise _unsound(grader, "a graders.Verdict", given)
-    if id(given.status) not in _STATUSES:
-        raise _unsound(
-            grader, "a verdict whose status is one of graders.Status, such as Status.INCORRECT", given.status
-        )
-    stated = given.duration_s
-    if type(stated) not in (float, int) or not 0 <= stated < math.inf:
-        raise _unsound(grader, "a verdict whose duration_s is a finite number from 0 on", stated)
-    answer = given.answer
+    if type(result) is not Verdict:
+        raise _bad(grader, "a graders.Verdict", result)
+    if id(result.status) not in _STATUS_IDS:
+        raise _bad(grader, "a verdict whose status is one of graders.Status, such as Status.INCORRECT", result.status)
+    stated_s = result.duration_s
+    if type(stated_s) not in (float, int) or not 0 <= stated_s < math.inf:
+        raise _bad(grader, "a verdict whose duration_s is a finite number >= 0", stated_s)
+    answer = result.answer
     return Verdict(
-        given.status,
+        result.status,
         None if answer is None else _text(grader, "answer", answer, MAX_ANSWER_CHARS),
-        _text(grader, "grader", given.grader, MAX_GRADER_CHARS),
-        _text(grader, "method", given.method, MAX_METHOD_CHARS),
-        _text(grader, "detail", given.detail, MAX_DETAIL_CHARS).replace("\n", " "),
+        _text(grader, "grader", result.grader, MAX_GRADER_CHARS),
+        _text(grader, "method", result.method, MAX_METHOD_CHARS),
+        _text(grader, "detail", result.detail, MAX_DETAIL_CHARS).replace("\n", " "),
         duration_s,
     )
 
 
-def _text(grader: str, field: str, given: Any, limit: int) -> str:
-    if type(given) is not str:
-        raise _unsound(grader, f"a verdict whose {field} is a str", given)
-    if len(given) > MAX_TEXT_CHARS:
-        raise _unsound(grader, f"a verdict whose {field} has at most {MAX_TEXT_CHARS} characters", given)
-    text = given[:limit]
+def _text(grader: str, field: str, value: Any, max_chars: int) -> str:
+    if type(value) is not str:
+        raise _bad(grader, f"a verdict whose {field} is a str", value)
+    if len(value) > MAX_TEXT_CHARS:
+        raise _bad(grader, f"a verdict whose {field} has at most {MAX_TEXT_CHARS} characters", value)
+    text = value[:max_chars]
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-        raise _unsound(grader, f"a verdict whose {field} can be encoded, without lone surrogates", given)
+        raise _bad(grader, f"a verdict whose {field} can be encoded, without lone surrogates", value)
     return text
 
 
-def _unsound(grader: str, expected: str, got: Any) -> BadGrader:
-    shown = f" {got!r}" if type(got) in _SHOWN or (type(got) is str and len(got) < 40) else ""
-    shown = f" of {len(got)} characters" if type(got) is str and not shown else shown
-    return BadGrader(f"grader {grader!r}: expected {expected}, got {kind_of(got)}{shown}")
+def _bad(grader: str, expected: str, got: Any) -> BadGrader:
+    value = f" {got!r}" if type(got) in _SHOWN or (type(got) is str and len(got) < 40) else ""
+    value = f" of {len(got)} characters" if type(got) is str and not value else value
+    return BadGrader(f"grader {grader!r}: expected {expected}, got {type_name(got)}{value}")

@@ -1,4 +1,4 @@
-"""`GraderPool`: many completions in, as many verdicts out, from processes that can be killed."""
+"""GraderPool: grades completions in killable worker processes, synchronously or asynchronously."""
 
 import atexit
 import contextlib
@@ -9,40 +9,41 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Self
 
 from graders.errors import BadInput, GraderError, SandboxUnavailable
 from graders.grader import absolute_spec, origin_of, resolve
-from graders.sandbox.diagnostics import shortage
-from graders.sandbox.host.check_items import checked_item, with_shown
-from graders.sandbox.host.process_handles import Zygote
-from graders.sandbox.host.scheduler import Dispatcher
-from graders.sandbox.host.worker_group import MAX_CHUNK_CHARS, MAX_CHUNK_ITEMS, Crew, Item, Job
+from graders.sandbox.diagnostics import explain_os_error
+from graders.sandbox.host.items import Item, apply_shown, validate_item
+from graders.sandbox.host.process_handles import ZygoteHandle
+from graders.sandbox.host.scheduler import Scheduler
+from graders.sandbox.host.supervisor import WorkerGroup
+from graders.sandbox.host.task_queue import MAX_CHUNK_CHARS, Job
 from graders.sandbox.protocol import Layer, Setup
 from graders.verdict import Status, Verdict
 
-ANSWERS_PER_LIFE = 16384
-"""Answers that a worker of a shipped grader gives before it is replaced by a fresh one."""
+ANSWERS_PER_WORKER = 16384
+"""Answers after which a worker that may be kept is replaced."""
 START_LIMIT_S = 60.0
+"""Time in which the first workers must be ready."""
 MAX_WORKERS = 256
 
 
 class GraderPool:
-    """Grades in a pool of killable worker processes; usable from any thread, started at first use or by `with`.
+    """Grades in a pool of killable worker processes. Usable from any thread; started by `with` or at first use.
 
     Args:
         grader: a specification, see `graders.grader`.
-        num_workers: processes at work at any moment, per stage; 1 to 256.
-        time_limit_s: for one answer, from the start of execution, never from queueing; above 0.
+        num_workers: processes that grade at once, per stage; 1 to 256.
+        time_limit_s: limit per answer, measured from the start of execution, without queueing; above 0.
         memory_limit_bytes: address space of one worker, interpreter included (about 100 MB).
-        lockdown: False leaves only the process boundary and resource limits: for measuring, not for untrusted text.
-        require: names of isolation layers without which the pool refuses to start, beside the grader's own
-            `requires`; None means `seccomp` for graders that are not shipped with this package, and none for those.
+        lockdown: False leaves only the process boundary and resource limits: for measurements, not for untrusted text.
+        require: names of isolation layers without which the pool does not start, in addition to the grader's
+            `requires`; None means `seccomp` for third-party graders, and none for those of this package.
 
     Raises:
-        BadInput: a bad argument.
-        UnknownGrader, BadGrader, SandboxUnavailable: at the start of the pool.
+        BadInput: an argument is out of range.
+        UnknownGrader, BadGrader, SandboxUnavailable: raised when the pool starts.
     """
 
     def __init__(
@@ -64,42 +65,40 @@ class GraderPool:
         self._num_workers = num_workers
         self._require = None if require is None else frozenset(require)
         self._lock = threading.Lock()
-        self._dispatcher: Dispatcher | None = None
+        self._scheduler: Scheduler | None = None
         self._shown: Any = None
         self._pid = os.getpid()
-        _living.add(self)
+        _pools.add(self)
 
     def __enter__(self) -> Self:
-        self._running()
+        self._ensure_started()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Kill the workers; whatever is unfinished fails. A closed pool starts anew when it is used again."""
+        """Kill the workers and fail unfinished work. A closed pool starts again when it is used."""
         with self._lock:
-            dispatcher, self._dispatcher = self._dispatcher, None
-        if dispatcher is not None and self._pid == os.getpid():
-            dispatcher.close()
+            scheduler, self._scheduler = self._scheduler, None
+        if scheduler is not None and self._pid == os.getpid():
+            scheduler.close()
 
     def grade(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
-        """Give the verdicts on (completion, reference) or (completion, reference, question) items, in their order.
+        """Return the verdicts on (completion, reference) or (completion, reference, question) items, in their order.
 
         Raises:
-            BadInput: an item of another shape; names the first.
-            GraderError: the pool cannot start, or was closed meanwhile.
+            BadInput: an item has another shape; the message contains the number of the first.
+            GraderError: the pool cannot start, or was closed while grading.
         """
-        return self._undelivered(self._submit(items)[0]).result()
+        return self._check_thread(self._submit(items)[0]).result()
 
     def submit(self, items: Iterable[Sequence[str | None]]) -> "Future[list[Verdict]]":
-        """Start grading and give a future of what `grade` returns, so that other work can go on meanwhile."""
+        """Start grading in the background and return a future of the result of `grade`."""
         return self._submit(items)[0]
 
     def _submit(self, items: Iterable[Sequence[str | None]]) -> "tuple[Future[list[Verdict]], Job | None]":
-        checked = [checked_item(item, number) for number, item in enumerate(items)]
+        checked = [validate_item(item, number) for number, item in enumerate(items)]
         verdicts: list[Any] = [None] * len(checked)
         future: Future[list[Verdict]] = Future()
         future.set_running_or_notify_cancel()
@@ -118,10 +117,10 @@ class GraderPool:
         future.set_result([])
         return future, None
 
-    def _undelivered(self, future: "Future[list[Verdict]]") -> "Future[list[Verdict]]":
-        """Refuse to wait for verdicts in the thread that would have to deliver them."""
-        dispatcher = self._dispatcher
-        if dispatcher is not None and dispatcher.is_this_thread and not future.done():
+    def _check_thread(self, future: "Future[list[Verdict]]") -> "Future[list[Verdict]]":
+        """Return the future; raise GraderError if this is the thread that must deliver its result."""
+        scheduler = self._scheduler
+        if scheduler is not None and scheduler.is_this_thread and not future.done():
             raise GraderError(
                 "grader pool: expected grade or stream outside a callback of this pool, which would wait for itself; "
                 "use submit there"
@@ -129,9 +128,9 @@ class GraderPool:
         return future
 
     def stream(self, items: Iterable[Sequence[str | None]]) -> Iterator[tuple[int, Verdict]]:
-        """Give (index, verdict) pairs as they are decided; leaving the loop early drops what is undecided."""
-        checked = [checked_item(item, number) for number, item in enumerate(items)]
-        self._undelivered(Future())
+        """Yield (index, verdict) pairs as they are decided; leaving the loop early cancels the rest."""
+        checked = [validate_item(item, number) for number, item in enumerate(items)]
+        self._check_thread(Future())
         arrived: queue.SimpleQueue[list[tuple[int, Verdict]] | Exception] = queue.SimpleQueue()
         job = self._start(checked, arrived.put, arrived.put)
         missing = len(checked)
@@ -146,7 +145,7 @@ class GraderPool:
             job.cancelled = True
 
     async def grade_async(self, items: Iterable[Sequence[str | None]]) -> list[Verdict]:
-        """`grade` for asyncio: the event loop stays free, and what is undecided when it is cancelled is dropped."""
+        """Grade without blocking the event loop; cancelling the task cancels the undecided items."""
         import asyncio  # slow to import, and not needed by the command line
 
         future, job = await asyncio.to_thread(self._submit, items)
@@ -157,15 +156,15 @@ class GraderPool:
                 job.cancelled = True
 
     async def stream_async(self, items: Iterable[Sequence[str | None]]) -> AsyncIterator[tuple[int, Verdict]]:
-        """`stream` for asyncio."""
+        """Yield (index, verdict) pairs as `stream` does, without blocking the event loop."""
         import asyncio
 
-        checked = [checked_item(item, number) for number, item in enumerate(items)]
+        checked = [validate_item(item, number) for number, item in enumerate(items)]
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[list[tuple[int, Verdict]] | Exception] = asyncio.Queue()
 
         def put(batch: list[tuple[int, Verdict]] | Exception) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(arrived.put_nowait, batch)
 
         job = await asyncio.to_thread(self._start, checked, put, put)
@@ -183,87 +182,92 @@ class GraderPool:
 
     @property
     def name(self) -> str:
-        """The grader's own name."""
-        return self._running().ready.name
+        """The name of the grader."""
+        return self._ensure_started().ready.name
 
     @property
     def layers(self) -> list[Layer]:
-        """The isolation layers of the zygote and of the youngest worker, as observed there."""
-        return self._running().layers
+        """The isolation layers of the zygote and of the most recently started worker, as observed there."""
+        return self._ensure_started().layers
 
     @property
     def counts(self) -> dict[str, int]:
-        """Verdicts by status since the start, and `forks`, `kills`, `delays`, `crashes`, `violations`, `canaries`."""
-        return dict(self._running().counts)
+        """The number of verdicts by status, and of events, since the start.
+
+        Events are `forks`, `kills`, `delays`, `crashes`, `violations`, `canaries`, `late_imports`, `zygote_restarts`.
+        """
+        return dict(self._ensure_started().counts)
 
     def _start(self, items: list[Item], deliver: Any, fail: Any) -> Job:
-        """Submit a job; items too large to look at are decided at once."""
-        dispatcher = self._running()
-        name, decided = dispatcher.ready.name, {}
+        """Submit a job; items that are too large get their verdict here."""
+        scheduler = self._ensure_started()
+        name, decided = scheduler.ready.name, {}
         if self._shown is not None:
-            items, decided = with_shown(items, self._shown, name)
+            items, decided = apply_shown(items, self._shown, name)
         for k, item in enumerate(items):
             if sum(len(text) for text in item if text) > MAX_CHUNK_CHARS:
                 detail = f"more than {MAX_CHUNK_CHARS} characters"
                 decided[k] = Verdict(Status.OVER_BUDGET, None, name, "size", detail, 0.0)
         job = Job(items, deliver, fail, decided)
-        dispatcher.submit(job)
+        scheduler.submit(job)
         return job
 
-    def _running(self) -> Dispatcher:
+    def _ensure_started(self) -> Scheduler:
         with self._lock:
             if self._pid != os.getpid():
-                self._leave_to_parent()
-            if self._dispatcher is None or self._dispatcher.has_failed:
-                self._dispatcher = self._open()
-            return self._dispatcher
+                self._abandon_after_fork()
+            if self._scheduler is None or self._scheduler.has_failed:
+                self._scheduler = self._start_scheduler()
+            return self._scheduler
 
-    def _leave_to_parent(self) -> None:
-        """After a fork, the processes belong to the parent; this copy starts its own."""
-        if self._dispatcher is not None:
-            self._dispatcher.abandon()
-        self._dispatcher, self._pid = None, os.getpid()
+    def _abandon_after_fork(self) -> None:
+        """Release the processes, which belong to the parent; this forked copy starts its own."""
+        if self._scheduler is not None:
+            self._scheduler.abandon()
+        self._scheduler, self._pid = None, os.getpid()
 
-    def _open(self) -> Dispatcher:
-        zygote = Zygote(self._setup)
+    def _start_scheduler(self) -> Scheduler:
+        zygote = ZygoteHandle(self._setup)
         ready = zygote.ready
-        if ready.shows:
+        if ready.has_shown:
             self._shown = getattr(resolve(self._setup.spec), "shown", None)
-        workers, batch = self._num_workers, ready.answers_per_process
+        workers = self._num_workers
         first_role = "read" if ready.split else "grade"
-        if batch:
-            crews = [Crew(first_role, workers, num_spares=workers, chunk_items=batch, answers_per_life=1)]
+        if ready.answers_per_process:  # a process grades one chunk; its replacement is ready by then
+            groups = [WorkerGroup(first_role, workers, num_spares=workers, answers_per_worker=1)]
         else:
-            crews = [Crew(first_role, workers, 1, MAX_CHUNK_ITEMS, ANSWERS_PER_LIFE)]
+            groups = [WorkerGroup(first_role, workers, num_spares=1, answers_per_worker=ANSWERS_PER_WORKER)]
         if ready.split:
-            crews.append(Crew("judge", workers, 1, MAX_CHUNK_ITEMS, ANSWERS_PER_LIFE))
+            groups.append(WorkerGroup("judge", workers, num_spares=1, answers_per_worker=ANSWERS_PER_WORKER))
         require = self._require
         if require is None:
             require = frozenset() if ready.trusted or not self._setup.lockdown else frozenset({"seccomp"})
         try:
-            dispatcher = Dispatcher(self._setup, zygote, crews, require)
-        except (OSError, RuntimeError) as error:  # no more files, or no more threads
+            scheduler = Scheduler(self._setup, zygote, groups, require)
+        except (OSError, RuntimeError) as error:  # too many open files, or too many threads
             zygote.close()
-            why = shortage(error if isinstance(error, OSError) else OSError(errno.EAGAIN, str(error)))
-            raise SandboxUnavailable(f"grader pool: expected a thread and its files to be had: {why}") from error
+            reason = explain_os_error(error if isinstance(error, OSError) else OSError(errno.EAGAIN, str(error)))
+            raise SandboxUnavailable(
+                f"grader pool: expected to start a thread and to open its files: {reason}"
+            ) from error
         try:
-            dispatcher.await_workers(START_LIMIT_S)
+            scheduler.await_workers(START_LIMIT_S)
         except GraderError:
-            dispatcher.close()
+            scheduler.close()
             raise
-        return dispatcher
+        return scheduler
 
 
-_living: "weakref.WeakSet[GraderPool]" = weakref.WeakSet()
+_pools: "weakref.WeakSet[GraderPool]" = weakref.WeakSet()
 _default_pools: dict[str, GraderPool] = {}
 _default_lock = threading.Lock()
 
 
 def grade(completion: str, reference: str, *, grader: str = "math", question: str | None = None) -> Verdict:
-    """Grade one completion in the sandbox; the pool behind it is started at the first call and kept.
+    """Grade one completion in the sandbox. The first call starts a pool, which later calls reuse.
 
     Raises:
-        GraderError: as for `GraderPool`.
+        GraderError: the same errors as `GraderPool`.
     """
     with _default_lock:
         pool = _default_pools.setdefault(grader, GraderPool(grader, num_workers=1))
@@ -275,13 +279,13 @@ def _close_default_pools() -> None:
         pool.close()
 
 
-def _renew_locks() -> None:
-    """In a forked child: a lock may have been held by a thread that does not exist here."""
+def _replace_locks() -> None:
+    """Replace all locks in a forked child: a thread that does not exist here may have held one."""
     global _default_lock
     _default_lock = threading.Lock()
-    for pool in list(_living):
+    for pool in list(_pools):
         pool._lock = threading.Lock()
 
 
 atexit.register(_close_default_pools)
-os.register_at_fork(after_in_child=_renew_locks)
+os.register_at_fork(after_in_child=_replace_locks)

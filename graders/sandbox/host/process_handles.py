@@ -1,4 +1,4 @@
-"""The caller's end of a zygote and of its workers."""
+"""The caller's ends of a zygote process and of a worker's pipes."""
 
 import contextlib
 import os
@@ -13,12 +13,14 @@ import msgspec
 import graders.errors
 from graders.errors import GraderError, SandboxUnavailable
 from graders.sandbox import protocol
-from graders.sandbox.diagnostics import shortage
-from graders.sandbox.protocol import Born, End, Fork, Gone, Learn, Ready, Refused, Setup, Stillborn
+from graders.sandbox.diagnostics import explain_os_error
+from graders.sandbox.protocol import Exited, Kill, LoadFailed, Preload, Ready, Setup, Spawn, SpawnFailed, Started
 
-START_LIMIT_S = 60.0
-FDS_OF_WORKER = 3
-MAX_LAST_WORDS = 400
+LOAD_LIMIT_S = 60.0
+"""Time in which a zygote must load its grader."""
+NUM_WORKER_FDS = 3
+MAX_STDERR_BYTES = 400
+"""The part of a dead zygote's standard error that is searched for the reason of its exit."""
 _BOOT = "import sys; sys.path[:] = sys.argv[2:]; from graders.sandbox.child.zygote import main; main(int(sys.argv[1]))"
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 _MARK = "GRADERS_SANDBOX"
@@ -31,12 +33,12 @@ _ENVIRONMENT = {
 }
 
 
-class Zygote:
-    """A warmed process to fork workers from; starting one takes as long as importing its grader.
+class ZygoteHandle:
+    """A running zygote, from which workers are forked. Starting it takes as long as importing the grader.
 
     Raises:
-        SandboxUnavailable: the system cannot start one, or it died or stalled before it was ready.
-        GraderError: the grader cannot be had; the class is the one that `resolve` raised there.
+        SandboxUnavailable: the system cannot start a process, or the zygote died or timed out before it was ready.
+        GraderError: the grader cannot be loaded; the class is the one that `resolve` raised in the zygote.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -52,17 +54,19 @@ class Zygote:
             )
         with contextlib.ExitStack() as on_failure:
             try:
-                self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._control, zygote_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 on_failure.callback(self._control.close)
-                with theirs, _memory_file() as last_words:
-                    self._process = _start(theirs.fileno(), last_words)
+                with zygote_end, _memory_file() as stderr:
+                    self._process = _start(zygote_end.fileno(), stderr)
                     on_failure.callback(self.close)
-                    theirs.close()
-                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: the answer will say so
+                    zygote_end.close()
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # dead: detected in _await_ready
                         self._control.send(msgspec.msgpack.encode(setup))
-                    self.ready = self._await_ready(setup.spec, last_words)
+                    self.ready = self._await_ready(setup.spec, stderr)
             except OSError as error:
-                raise SandboxUnavailable(f"grader sandbox: expected a process to start: {shortage(error)}") from error
+                raise SandboxUnavailable(
+                    f"grader sandbox: expected a process to start: {explain_os_error(error)}"
+                ) from error
             on_failure.pop_all()
 
     def fileno(self) -> int:
@@ -72,47 +76,47 @@ class Zygote:
     def pid(self) -> int:
         return self._process.pid
 
-    def order(self, message: Fork | End | Learn) -> None:
-        """Send an order; a zygote that is dead says so at the next `receive`."""
+    def send(self, message: Spawn | Kill | Preload) -> None:
+        """Send a message. The death of the zygote is not an error here: the next `receive` reports it."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.send(msgspec.msgpack.encode(message))
 
-    def receive(self) -> tuple[Born | Stillborn | Gone, list[int]] | None:
-        """Give one message and the descriptors that came with it, or None if the zygote is dead.
+    def receive(self) -> tuple[Started | SpawnFailed | Exited, list[int]] | None:
+        """Return one message and the descriptors attached to it, or None if the zygote is dead.
 
         Raises:
-            SandboxUnavailable: this process may open no more files.
+            SandboxUnavailable: this process cannot open more files.
         """
         try:
-            received, fds, _, _ = socket.recv_fds(self._control, 1 << 16, FDS_OF_WORKER)
+            received, fds, _, _ = socket.recv_fds(self._control, 1 << 16, NUM_WORKER_FDS)
         except ConnectionResetError:
             return None
         if not received:
             return None
-        message = msgspec.msgpack.decode(received, type=Born | Stillborn | Gone)
-        if isinstance(message, Born) and len(fds) != FDS_OF_WORKER:
+        message = msgspec.msgpack.decode(received, type=Started | SpawnFailed | Exited)
+        if isinstance(message, Started) and len(fds) != NUM_WORKER_FDS:
             for fd in fds:
                 os.close(fd)
             raise SandboxUnavailable(
-                f"grader sandbox: expected {FDS_OF_WORKER} descriptors of a worker, got {len(fds)}: too many files are "
-                "open; use fewer workers, or raise the limit (ulimit -n)"
+                f"grader sandbox: expected {NUM_WORKER_FDS} descriptors of a worker, got {len(fds)}: too many files "
+                "are open; use fewer workers, or raise the limit (ulimit -n)"
             )
         return message, fds
 
     def close(self) -> None:
-        """Kill the zygote, and with it every worker."""
+        """Kill the zygote and, with it, all its workers."""
         self._control.close()
         self._process.kill()
         self._process.wait()
 
     def abandon(self) -> None:
-        """Let go of it without a word: for a forked copy of the caller, whose zygote it is not."""
+        """Release the handle without killing the zygote: for a forked copy of the caller, which does not own it."""
         self._control.close()
-        self._process.returncode = 0  # not this process's child: nothing to wait for
+        self._process.returncode = 0  # not a child of this process: there is nothing to wait for
 
-    def _await_ready(self, spec: str, last_words: IO[bytes]) -> Ready:
-        if not select.select([self._control], [], [], START_LIMIT_S)[0]:
-            raise SandboxUnavailable(f"grader {spec!r}: expected it to load within {START_LIMIT_S:.0f} s; it did not")
+    def _await_ready(self, spec: str, stderr: IO[bytes]) -> Ready:
+        if not select.select([self._control], [], [], LOAD_LIMIT_S)[0]:
+            raise SandboxUnavailable(f"grader {spec!r}: expected it to load within {LOAD_LIMIT_S:.0f} s; it did not")
         received = b""
         with contextlib.suppress(ConnectionResetError):
             received = self._control.recv(1 << 20)
@@ -120,23 +124,21 @@ class Zygote:
             code = self._process.wait()
             raise SandboxUnavailable(
                 f"grader {spec!r}: expected its sandbox to start, but it died with exit code {code}"
-                f"{_last_line(last_words)}; run graders doctor"
+                f"{_last_line(stderr)}; run graders doctor"
             )
         try:
-            answer: Ready | Refused = msgspec.msgpack.decode(received, type=Ready | Refused)
+            answer: Ready | LoadFailed = msgspec.msgpack.decode(received, type=Ready | LoadFailed)
         except msgspec.MsgspecError as error:
             raise SandboxUnavailable(f"grader {spec!r}: expected its sandbox to be ready, got: {error}") from error
-        if isinstance(answer, Refused):
+        if isinstance(answer, LoadFailed):
             raise getattr(graders.errors, answer.error, GraderError)(answer.message)
         return answer
 
 
-class Worker:
-    """The pipes of one worker: what is still to be written to it, and what came from it."""
+class WorkerPipes:
+    """The caller's ends of a worker's three pipes (tasks, results, progress), with buffers for both directions."""
 
-    def __init__(self, token: int, pid: int, fds: list[int]) -> None:
-        self.token = token
-        self.pid = pid
+    def __init__(self, fds: list[int]) -> None:
         self.tasks_fd, self.results_fd, self._progress_fd = fds
         for fd in fds:
             os.set_blocking(fd, False)
@@ -144,45 +146,45 @@ class Worker:
         self._unsent = memoryview(b"")
         self._received = protocol.FrameBuffer(protocol.MAX_RESULT_BYTES)
         self.tasks_begun = 0
-        self._schedule_fd: int | None = None
+        self._schedstat_fd: int | None = None
 
-    def watch(self, pid: int) -> None:
-        """Keep an eye on how the system schedules it; `pid` is what it said of itself, which may be a lie."""
+    def open_schedstat(self, pid: int) -> None:
+        """Start to read the worker's scheduling statistics; `pid` was sent by the worker and may be wrong."""
         with contextlib.suppress(OSError):
-            self._schedule_fd = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)
+            self._schedstat_fd = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)
 
     def waited_s(self) -> float:
-        """Give the seconds of its life in which it could have run, but others had the processors; 0 if unknown."""
-        if self._schedule_fd is None:
+        """Return for how many seconds of its life the worker was runnable but not running; 0 if unknown."""
+        if self._schedstat_fd is None:
             return 0.0
         try:
-            return int(os.pread(self._schedule_fd, 64, 0).split()[1]) / 1e9
+            return int(os.pread(self._schedstat_fd, 64, 0).split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
             return 0.0
 
     def send(self, message: Any) -> bool:
-        """Queue a chunk and write what fits; returns whether all of it fitted.
+        """Queue a chunk and write as much of it as the pipe accepts; return True if all was written.
 
         Raises:
             BrokenPipeError: the worker is dead.
         """
         self.count_begun()
         self.tasks_begun = 0
-        self._unsent = memoryview(protocol.framed(msgspec.msgpack.encode(message)))
+        self._unsent = memoryview(protocol.encode_frame(msgspec.msgpack.encode(message)))
         return self.flush()
 
     def flush(self) -> bool:
-        """Write what fits of the queued chunk; returns whether nothing is left."""
+        """Write as much of the queued chunk as the pipe accepts; return True if all was written."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 self._unsent = self._unsent[os.write(self.tasks_fd, self._unsent) :]
         return not self._unsent
 
     def receive(self) -> list[bytes] | None:
-        """Give the frames that have arrived, or None if the worker closed its pipe.
+        """Return the payloads that have arrived, or None if the worker closed its pipe.
 
         Raises:
-            FrameError: it does not keep to the protocol.
+            FrameError: the worker violated the protocol.
         """
         try:
             received = os.read(self.results_fd, 1 << 18)
@@ -191,7 +193,7 @@ class Worker:
         return list(self._received.feed(received)) if received else None
 
     def count_begun(self) -> int:
-        """Give the number of tasks of the current chunk that the worker says it has begun."""
+        """Return how many tasks of the current chunk the worker has begun, according to its progress pipe."""
         with contextlib.suppress(BlockingIOError):
             while begun := len(os.read(self._progress_fd, 1 << 12)):
                 self.tasks_begun += begun
@@ -200,18 +202,18 @@ class Worker:
     def close(self) -> None:
         for fd in (self.tasks_fd, self.results_fd, self._progress_fd):
             os.close(fd)
-        if self._schedule_fd is not None:
-            os.close(self._schedule_fd)
+        if self._schedstat_fd is not None:
+            os.close(self._schedstat_fd)
 
 
-def _start(control_fd: int, last_words: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start a zygote with nothing of this process but one end of its control socket, and a file to complain to."""
+def _start(control_fd: int, stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
+    """Start a zygote that inherits nothing of this process but its end of the control socket and a file for stderr."""
     return subprocess.Popen(
         [sys.executable, "-s", "-P", "-B", "-c", _BOOT, str(control_fd), *_import_path()],
         pass_fds=[control_fd],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=last_words,
+        stderr=stderr,
         cwd="/",
         env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
         start_new_session=True,
@@ -219,19 +221,19 @@ def _start(control_fd: int, last_words: IO[bytes]) -> "subprocess.Popen[bytes]":
 
 
 def _memory_file() -> IO[bytes]:
-    """Give a file that needs no disk; where the kernel has none, one that keeps nothing."""
+    """Return a file in memory, or the null device if the kernel has no memfd."""
     try:
         return open(os.memfd_create("graders"), "r+b", buffering=0)
     except OSError:
         return open(os.devnull, "r+b", buffering=0)
 
 
-def _last_line(file: IO[bytes]) -> str:
-    """Give the last line of what a process complained of, to be added to a sentence."""
-    file.seek(-min(MAX_LAST_WORDS, file.seek(0, os.SEEK_END)), os.SEEK_END)
-    lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    said = "".join(char for char in lines[-1] if char.isprintable()) if lines else ""
-    return f" ({said})" if said else ""
+def _last_line(stderr: IO[bytes]) -> str:
+    """Return the last line of a process's standard error in parentheses, or an empty string."""
+    stderr.seek(-min(MAX_STDERR_BYTES, stderr.seek(0, os.SEEK_END)), os.SEEK_END)
+    lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
+    line = "".join(char for char in lines[-1] if char.isprintable()) if lines else ""
+    return f" ({line})" if line else ""
 
 
 def _import_path() -> list[str]:

@@ -1,85 +1,122 @@
-"""The thread that hands out work, watches deadlines, and replaces workers.
+"""Scheduler: the thread that assigns chunks to workers and enforces deadlines.
 
-A deadline runs from the start of execution: a worker sends results within half a millisecond of finishing a task, so
-the last message from it (or the hand-over of its chunk) is when its current task began. When it passes, the worker is
-killed, the task it was at is over budget, and the rest of its chunk goes back to the front of the queue (note G3).
+A deadline is measured from the start of execution. A worker sends results at most half a millisecond after it finishes
+a task, so its current task began when its last message (or the assignment of its chunk) was sent. When the deadline
+passes, the worker is killed, the task it was doing is over budget, and the rest of its chunk is retried (note G3).
 """
 
 import contextlib
-import itertools
+import math
 import os
 import selectors
 import threading
 import time
 from collections import Counter, deque
+from dataclasses import dataclass
 
 import msgspec
 
 from graders.errors import GraderError, SandboxUnavailable
-from graders.sandbox.diagnostics import shortage
-from graders.sandbox.host.process_handles import Worker, Zygote
-from graders.sandbox.host.supervisor import Roster
-from graders.sandbox.host.task_queue import Ledger
-from graders.sandbox.host.worker_group import Assignment, Chunk, Crew, Job
-from graders.sandbox.protocol import Born, FrameError, Layer, Ready, Setup, Stillborn
+from graders.sandbox.diagnostics import explain_os_error
+from graders.sandbox.host.process_handles import ZygoteHandle
+from graders.sandbox.host.supervisor import Supervisor, Worker, WorkerGroup, WorkerState
+from graders.sandbox.host.task_queue import Chunk, Job, TaskQueue
+from graders.sandbox.protocol import FrameError, Layer, Ready, Setup, SpawnFailed, Started
 
 SLACK_S = 0.003
-"""Added to every deadline: what a worker may hold results back, and a little scheduling."""
+"""Added to every deadline: the time for which a worker may hold back results, plus some scheduling delay."""
+STARVED_SHARE = 0.6
+"""Share of the time limit: a worker that waited longer than this for a processor gets that time back."""
+MAX_WAIT_LIMITS = 8
+"""Number of time limits for which a worker may wait for a processor before it is killed."""
 
 
-class Dispatcher:
-    """Runs jobs through the workers of one grader.
+@dataclass(eq=False)
+class Assignment:
+    """A chunk of a worker that is BUSY or was lost, and the deadline of its current task."""
+
+    worker: Worker
+    chunk: Chunk
+    due: float
+    """When the current task must be done if the worker never waits for a processor, on the monotonic clock."""
+    deadline: float
+    """The same, plus the time that the worker waited for a processor; infinite once the worker is lost."""
+    waited_s: float
+    """The total waiting time of the worker when the current task began."""
+    is_violation: bool = False
+    """True if the worker violated the protocol."""
+
+    def begin_task(self, due: float) -> None:
+        """Reset the deadline for the next task."""
+        self.due = self.deadline = due
+        self.waited_s = self.worker.pipes.waited_s()
+
+    def extend(self, now: float, limit_s: float) -> bool:
+        """Extend the deadline by the time that the worker has waited for a processor, if it is substantial.
+
+        Returns:
+            True if the worker has waited for the maximal time and hardly run (note G8).
+        """
+        waited_s = self.worker.pipes.waited_s() - self.waited_s
+        if waited_s >= STARVED_SHARE * limit_s:
+            self.deadline = self.due + min(waited_s, MAX_WAIT_LIMITS * limit_s)
+        ran_s = now - (self.due - limit_s) - waited_s
+        return waited_s > MAX_WAIT_LIMITS * limit_s and ran_s < (1 - STARVED_SHARE) * limit_s
+
+
+class Scheduler:
+    """Runs jobs on the workers of one grader.
 
     Args:
-        setup: what the zygote is told.
-        zygote: where workers come from.
-        crews: the stages that an item passes, one (`grade`) or two (`read`, `judge`).
-        require: names of layers without which no work is done.
+        setup: the configuration of the zygote.
+        zygote: the process that forks workers.
+        groups: the stages that an item passes: one (`grade`) or two (`read`, `judge`).
+        require: names of isolation layers without which no work is done.
     """
 
-    def __init__(self, setup: Setup, zygote: Zygote, crews: list[Crew], require: frozenset[str]) -> None:
+    def __init__(self, setup: Setup, zygote: ZygoteHandle, groups: list[WorkerGroup], require: frozenset[str]) -> None:
         self.ready: Ready = zygote.ready
         self.counts: Counter[str] = Counter()
         self._time_limit_s = setup.time_limit_s
-        self._crews = crews
-        self._roster = Roster(setup, zygote, crews, require, self.counts)
-        self._ledger = Ledger(crews, zygote.ready, setup.time_limit_s, self.counts)
+        self._groups = groups
+        self._supervisor = Supervisor(setup, zygote, groups, require, self.counts)
+        self._queue = TaskQueue(zygote.ready, groups[0].num_busy, setup.time_limit_s, self.counts)
+        self._assignments: dict[Worker, Assignment] = {}
+        """By worker; kept after a worker is lost until its exit code is known."""
         self._submitted: deque[Job] = deque()
-        self._dying: dict[int, Assignment] = {}
-        self._numbers = itertools.count()
         self._wake_read, self._wake_write = os.pipe()
         for fd in (self._wake_read, self._wake_write):
             os.set_blocking(fd, False)
-        self._roster.selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._supervisor.selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._closing = False
         self._failure: Exception | None = None
         self._started = threading.Event()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="graders-dispatcher", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="graders-scheduler", daemon=True)
         self._thread.start()
 
     # ---- called from any thread ----
 
     @property
     def layers(self) -> list[Layer]:
-        """What the youngest worker shows to be in force, and its zygote."""
-        return self._roster.layers
+        """The isolation layers of the zygote and of the most recently started worker."""
+        return self._supervisor.layers
 
     @property
     def has_failed(self) -> bool:
-        """Whether it has stopped for good."""
+        """True if the thread has stopped for good."""
         return self._failure is not None
 
     @property
     def is_this_thread(self) -> bool:
-        """Whether the caller runs in the dispatcher's own thread, as callbacks do."""
+        """True if the caller runs in the scheduler's thread, as callbacks do."""
         return threading.current_thread() is self._thread
 
     def await_workers(self, timeout_s: float) -> None:
-        """Return once every crew has a locked worker.
+        """Return once every group has a worker that is ready.
 
         Raises:
-            SandboxUnavailable: a required layer is not in force, or workers do not start.
+            SandboxUnavailable: a required layer is not active, or workers do not start.
         """
         if not self._started.wait(timeout_s):
             raise SandboxUnavailable(f"grader {self.ready.name!r}: expected workers within {timeout_s} s, got none")
@@ -87,7 +124,7 @@ class Dispatcher:
             raise self._failure
 
     def submit(self, job: Job) -> None:
-        """Queue a job; its verdicts come through `job.deliver` on the dispatcher's thread."""
+        """Queue a job; its verdicts are passed to `job.deliver` in the scheduler's thread."""
         with self._lock:
             failure = self._failure
             if failure is None:
@@ -97,197 +134,199 @@ class Dispatcher:
             job.fail(failure)
 
     def close(self) -> None:
-        """Stop, kill every worker, and fail what is unfinished."""
+        """Stop, kill all workers, and fail the unfinished jobs."""
         self._closing = True
         self._wake()
         if not self.is_this_thread:  # a callback of a job may close the pool
             self._thread.join()
 
     def abandon(self) -> None:
-        """Close this process's copies of every descriptor: for a forked copy of the caller."""
-        self._roster.abandon()
+        """Close this process's copies of all descriptors: for a forked copy of the caller."""
+        self._supervisor.abandon()
         os.close(self._wake_read)
         os.close(self._wake_write)
 
     def _wake(self) -> None:
         with self._lock, contextlib.suppress(BlockingIOError):
-            if self._failure is None:  # else the pipe is closed, and its number may be another's
+            if self._failure is None:  # otherwise the pipe is closed, and its descriptor may have been reused
                 os.write(self._wake_write, b"!")
 
-    # ---- the dispatcher's thread ----
+    # ---- in the scheduler's thread ----
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                self._roster.hire()
-                self._assign()
-                for key, mask in self._roster.selector.select(self._patience()):
+                self._supervisor.spawn_missing()
+                self._assign_chunks()
+                for key, mask in self._supervisor.selector.select(self._seconds_to_deadline()):
                     self._handle(key.data, mask)
                 self._check_deadlines()
             self._stop(GraderError("grader pool: expected an open pool, got a closed one; make a new GraderPool"))
         except OSError as error:
-            self._stop(SandboxUnavailable(f"grader pool: expected to go on: {shortage(error)}"))
-        except Exception as error:  # noqa: BLE001  whatever ends this thread, callers must not wait for it
+            self._stop(SandboxUnavailable(f"grader pool: expected to keep running: {explain_os_error(error)}"))
+        except Exception as error:  # noqa: BLE001  callers must not wait for a thread that has ended, for any reason
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
+        self._supervisor.close()  # first: a caller that sees the failure finds no process and no descriptor left
         with self._lock:
             self._failure = error
             os.close(self._wake_read)
             os.close(self._wake_write)
-            jobs = {*self._submitted} | self._ledger.unfinished()
-        jobs |= {work.chunk.job for work in self._in_hand()}
-        self._roster.close()
+            jobs = {*self._submitted} | self._queue.unfinished()
+        jobs |= {assignment.chunk.job for assignment in self._assignments.values()}
         self._started.set()
         for job in jobs:
             job.fail(error)
 
-    def _in_hand(self) -> list[Assignment]:
-        """Give the work that workers have begun, or have just died of."""
-        return [*self._dying.values(), *(work for crew in self._crews for work in crew.busy.values())]
-
-    def _handle(self, source: Zygote | Worker | None, mask: int) -> None:
+    def _handle(self, source: ZygoteHandle | Worker | None, mask: int) -> None:
         if source is None:
             os.read(self._wake_read, 1 << 12)
             with self._lock:
                 while self._submitted:
-                    self._ledger.add(self._submitted.popleft())
-        elif isinstance(source, Zygote):
-            self._hear_zygote(source)
-        elif source in self._roster:  # an earlier event of this round may have buried it
+                    self._queue.add(self._submitted.popleft())
+        elif isinstance(source, ZygoteHandle):
+            self._receive_from_zygote(source)
+        elif source.is_open:  # an earlier event of this round may have closed it
             if mask & selectors.EVENT_WRITE:
-                self._write_on(source)
+                self._flush(source)
             else:
-                self._hear_worker(source)
+                self._receive_from_worker(source)
 
-    def _assign(self) -> None:
-        """Give every free worker something to do."""
-        for crew in self._crews:
-            while crew.can_work and (chunk := self._ledger.next_chunk(crew)) is not None:
-                self._give(crew, chunk)
+    def _assign_chunks(self) -> None:
+        for group in self._groups:
+            while group.can_assign and (chunk := self._queue.next_chunk(group.role)) is not None:
+                self._assign(group, chunk)
 
-    def _give(self, crew: Crew, chunk: Chunk) -> None:
-        worker = crew.idle.popleft()
+    def _assign(self, group: WorkerGroup, chunk: Chunk) -> None:
+        worker = self._supervisor.assign(group)
         due = self._due(chunk)
-        work = Assignment(crew, worker, chunk, next(self._numbers), due, due, worker.waited_s())
-        crew.busy[worker] = work
+        self._assignments[worker] = Assignment(worker, chunk, due, due, worker.pipes.waited_s())
         try:
-            if not worker.send((work.number, self._ledger.tasks_of(crew, chunk))):
-                self._roster.selector.register(worker.tasks_fd, selectors.EVENT_WRITE, worker)
+            if not worker.pipes.send((chunk.number, self._queue.tasks_to_send(chunk))):
+                self._supervisor.selector.register(worker.pipes.tasks_fd, selectors.EVENT_WRITE, worker)
         except BrokenPipeError:
             self._lose(worker)
 
-    def _write_on(self, worker: Worker) -> None:
+    def _flush(self, worker: Worker) -> None:
         try:
-            if worker.flush():
-                self._roster.selector.unregister(worker.tasks_fd)
+            if worker.pipes.flush():
+                self._supervisor.selector.unregister(worker.pipes.tasks_fd)
         except BrokenPipeError:
             self._lose(worker)
 
-    def _hear_zygote(self, zygote: Zygote) -> None:
-        heard = zygote.receive()
-        if heard is None:
+    def _receive_from_zygote(self, zygote: ZygoteHandle) -> None:
+        received = zygote.receive()
+        if received is None:
             self._replace_zygote()
             return
-        message, fds = heard
-        if isinstance(message, Born):
-            self._roster.welcome(message, fds)
-        elif isinstance(message, Stillborn):
-            self._roster.mourn(message)
-        elif (work := self._dying.pop(message.token, None)) is not None:
-            self._ledger.settle_death(work, work.worker.tasks_begun - 1, message.exit_code)
+        message, fds = received
+        if isinstance(message, Started):
+            self._supervisor.started(message, fds)
+        elif isinstance(message, SpawnFailed):
+            self._supervisor.spawn_failed(message)
+        else:
+            worker = self._supervisor.on_exit(message)
+            assignment = self._assignments.pop(worker, None)
+            if assignment is not None:
+                chunk, num_begun = assignment.chunk, worker.pipes.tasks_begun
+                self._queue.settle_exit(chunk, num_begun, message.exit_code, is_violation=assignment.is_violation)
 
     def _replace_zygote(self) -> None:
-        for work in self._in_hand():  # first of all, so that no job is forgotten if no zygote can be had
-            self._ledger.redo(work)
-        self._dying.clear()
-        self._roster.replace_zygote()
+        for assignment in self._assignments.values():  # first, so that no job is lost if no zygote can be started
+            self._queue.requeue(assignment.chunk)
+        self._assignments.clear()
+        self._supervisor.replace_zygote()
 
-    def _hear_worker(self, worker: Worker) -> None:
+    def _receive_from_worker(self, worker: Worker) -> None:
         try:
-            arrived = worker.receive()
-            if arrived is None:
+            payloads = worker.pipes.receive()
+            if payloads is None:
                 self._lose(worker)
                 return
-            for payload in arrived:
-                self._take(worker, payload)
-        except (FrameError, msgspec.MsgspecError, RecursionError):  # nesting without end
+            for payload in payloads:
+                self._process(worker, payload)
+        except (FrameError, msgspec.MsgspecError, RecursionError):  # RecursionError: unbounded nesting
             self.counts["violations"] += 1
-            if worker in self._roster:
-                if (work := self._roster.crew_of(worker).busy.get(worker)) is not None:
-                    work.has_broken_rules = True
+            if worker.is_open:
+                if worker in self._assignments:
+                    self._assignments[worker].is_violation = True
                 self._lose(worker)
 
-    def _take(self, worker: Worker, payload: bytes) -> None:
-        if worker not in self._roster:
-            raise FrameError("expected nothing after the last result of a worker's life")
-        crew = self._roster.crew_of(worker)
-        if worker in crew.unlocked:
-            self._roster.admit(worker, payload)
-            if self._roster.is_complete:
+    def _process(self, worker: Worker, payload: bytes) -> None:
+        """Process one frame of a worker."""
+        if not worker.is_open:
+            raise FrameError("expected nothing after the last result of a worker")
+        if worker.state is WorkerState.STARTING:
+            self._supervisor.mark_ready(worker, payload)
+            if self._supervisor.is_complete:
                 self._started.set()
             return
-        work = crew.busy.get(worker)
-        if work is None:
-            raise FrameError("expected no results from a worker without work")
-        begun = work.done
-        is_done = self._ledger.enter(work, payload)
-        if not is_done:
-            work.begin_task(self._due(work.chunk))
-        crew.ages[worker] += work.done - begun
-        self._roster.note_success()
-        if is_done:
-            self._finish(work)
-        while self._ledger.to_teach:
-            self._roster.teach(self._ledger.to_teach.pop())
-
-    def _finish(self, work: Assignment) -> None:
-        """A chunk is done: believe it or not, then keep the worker or part with it."""
-        crew, worker = work.crew, work.worker
-        del crew.busy[worker]
-        is_sound = not work.chunk.canaries or self._ledger.believe(work)
-        if not is_sound or crew.ages[worker] >= crew.answers_per_life:
-            self._roster.part(worker)
+        if worker.state is not WorkerState.BUSY:
+            raise FrameError("expected no results from an idle worker")
+        assignment = self._assignments[worker]
+        chunk, num_done = assignment.chunk, assignment.chunk.num_done
+        self._queue.add_outcomes(chunk, payload)
+        self._supervisor.record_answers(worker, chunk.num_done - num_done)
+        if chunk.num_done == chunk.num_tasks:
+            self._finish(assignment)
         else:
-            crew.idle.append(worker)
+            assignment.begin_task(self._due(chunk))
+        while self._queue.to_preload:
+            self._supervisor.preload(self._queue.to_preload.pop())
+
+    def _finish(self, assignment: Assignment) -> None:
+        """Take back a finished chunk; keep the worker only if its canaries are right."""
+        worker = assignment.worker
+        del self._assignments[worker]
+        if self._queue.check_canaries(assignment.chunk):
+            self._supervisor.release(worker)
+        else:
+            self._supervisor.kill(worker)
 
     def _check_deadlines(self) -> None:
-        if self._roster.is_stalled:
-            self._replace_zygote()
         now = time.monotonic()
-        for crew in self._crews:
-            for worker in [worker for worker, limit in crew.unlocked.items() if now > limit]:
-                self._lose(worker)
-            for work in [work for work in crew.busy.values() if now > work.deadline]:
-                self._hear_worker(work.worker)  # results may have come while this thread could not run
-                if work.worker in crew.busy and now > work.deadline:
-                    self._expire(work, now)
+        late = [worker for worker in self._supervisor.starting if now > worker.start_deadline]
+        if any(worker.state is WorkerState.SPAWNING for worker in late):  # the zygote hangs or is stopped
+            self._replace_zygote()
+            return
+        for worker in late:
+            self._lose(worker)
+        for assignment in [a for a in self._assignments.values() if now > a.deadline]:
+            self._receive_from_worker(assignment.worker)  # results may have arrived while this thread did not run
+            if assignment.worker in self._assignments and now > assignment.deadline:
+                self._expire(assignment, now)
 
-    def _expire(self, work: Assignment, now: float) -> None:
-        """Kill a worker at its deadline, unless it only waited for others to leave it a processor (note G8)."""
-        is_starved = work.put_off(now, self._time_limit_s)
-        if now <= work.deadline:
+    def _expire(self, assignment: Assignment, now: float) -> None:
+        """Kill a worker at its deadline, unless the deadline can be extended (note G8)."""
+        is_starved = assignment.extend(now, self._time_limit_s)
+        if now <= assignment.deadline:
             self.counts["delays"] += 1
             return
-        culprit = work.worker.count_begun() - 1
-        self._roster.part(work.worker)
-        self._ledger.expire(work, culprit, is_starved=is_starved)
+        num_begun = assignment.worker.pipes.count_begun()
+        del self._assignments[assignment.worker]
+        self._supervisor.kill(assignment.worker)
+        self._queue.expire(assignment.chunk, num_begun, is_starved=is_starved)
 
     def _lose(self, worker: Worker) -> None:
-        """A worker died or broke the protocol: what becomes of its work is settled when its exit code is known."""
-        work = self._roster.crew_of(worker).busy.get(worker)
-        if work is not None:
-            worker.count_begun()
-            self._dying[worker.token] = work
-        self._roster.part(worker)
+        """Kill a worker that died or violated the protocol; its chunk is settled when its exit code is known."""
+        assignment = self._assignments.get(worker)
+        if assignment is not None:
+            worker.pipes.count_begun()
+            assignment.deadline = math.inf
+        self._supervisor.kill(worker)
 
     def _due(self, chunk: Chunk) -> float:
-        """When the task that begins now must be done. A reader that lies about its time costs half of it at most."""
+        """Return when the task that begins now must be done.
+
+        A reader that reports a wrong duration can reduce the judge's time by half at most.
+        """
         left_s = self._time_limit_s - min(chunk.spent_s, self._time_limit_s / 2)
         return time.monotonic() + left_s + SLACK_S
 
-    def _patience(self) -> float | None:
-        """Seconds until the next deadline, or None."""
-        moments = [work.deadline for crew in self._crews for work in crew.busy.values()]
-        moments += [limit for crew in self._crews for limit in (*crew.unlocked.values(), *crew.unborn.values())]
-        return max(0.0, min(moments) - time.monotonic() + 1e-4) if moments else None
+    def _seconds_to_deadline(self) -> float | None:
+        """Return the seconds until the next deadline, or None if there is none."""
+        deadlines = [assignment.deadline for assignment in self._assignments.values()]
+        deadlines += [worker.start_deadline for worker in self._supervisor.starting]
+        next_deadline = min(deadlines, default=math.inf)
+        return None if next_deadline == math.inf else max(0.0, next_deadline - time.monotonic() + 1e-4)

@@ -1,4 +1,4 @@
-"""Landlock: no path may be opened, no TCP port used, no signal sent outside. Works without privilege, Linux 5.13 on."""
+"""Landlock: denies opening paths, using TCP ports and signalling other processes. Needs Linux 5.13, no privileges."""
 
 import os
 import struct
@@ -8,13 +8,13 @@ from graders.sandbox.protocol import Layer
 
 _VERSION_QUERY = 1
 _FS_RIGHTS = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 5: 0xFFFF}
-"""Bits of file rights that each ABI first knows: +refer, +truncate, +ioctl on devices."""
+"""File access rights, by the ABI version that introduced them: +refer, +truncate, +ioctl on devices."""
 _NET_RIGHTS, _NET_ABI = 0b11, 4  # bind and connect TCP
-_SCOPES, _SCOPE_ABI = 0b11, 6  # abstract unix sockets and signals stay inside
+_SCOPES, _SCOPE_ABI = 0b11, 6  # abstract unix sockets, signals
 
 
 def restrict() -> Layer:
-    """Deny everything that this kernel's Landlock can deny, and report whether it now does."""
+    """Deny everything that this kernel's Landlock can deny, and report if it takes effect."""
     try:
         abi = syscalls.call(syscalls.LANDLOCK_CREATE_RULESET, None, 0, _VERSION_QUERY)
         ruleset = syscalls.call(syscalls.LANDLOCK_CREATE_RULESET, *_attributes(abi), 0)
@@ -34,7 +34,7 @@ def restrict() -> Layer:
 
 
 def _attributes(abi: int) -> tuple[bytes, int]:
-    """Give struct landlock_ruleset_attr as far as an ABI knows it, and its size."""
+    """Return struct landlock_ruleset_attr with the fields that an ABI version has, and its size."""
     rights = _FS_RIGHTS[max(known for known in _FS_RIGHTS if known <= abi)]
     fields = [rights]
     if abi >= _NET_ABI:

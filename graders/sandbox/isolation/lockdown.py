@@ -1,7 +1,7 @@
-"""The isolation layers, in the order in which they must be put on, each reporting what it shows to be in force.
+"""Lockdown: applies the isolation layers in the required order; each reports the state that it observes.
 
-The filter of system calls comes last, for it forbids what the others need. It is also the one that counts: the others
-are there for the day it has a hole (note G4).
+The system call filter is applied last, because it forbids calls that the other layers need. It is also the layer that
+stops every known attack by itself; the others limit the damage if it has a hole (note G4).
 """
 
 import os
@@ -12,44 +12,44 @@ from graders.sandbox.isolation.rlimits import Limits, apply_limits
 from graders.sandbox.protocol import Layer, Setup
 
 CPU_LIMITS_PER_LIFE = 1024
-"""Processor time in a worker's whole life, in time limits: a backstop for a caller that is itself stuck."""
+"""Processor time of a worker's whole life, in time limits: a safeguard in case the caller hangs."""
 FIRST_WORKER_UID, NUM_WORKER_UIDS, NOBODY = 0x7E000000, 1 << 16, 65534
 
 
-def enclose_zygote() -> list[Layer]:
-    """Put on what a family of workers shares; call early, while single-threaded."""
+def isolate_zygote() -> list[Layer]:
+    """Apply the layers that all workers of a zygote share; call it early, while single-threaded."""
     os.umask(0o077)
     return [namespaces.enter()]
 
 
-def prepare_root(layers: list[Layer]) -> Layer:
-    """Make ready what workers will take as their root; call when everything is imported, for this may hide it."""
+def make_empty_root(layers: list[Layer]) -> namespaces.EmptyRoot:
+    """Create the workers' root if the zygote's layers include its own namespaces."""
     if any(layer.name == "namespaces" and layer.state == "active" for layer in layers):
-        return namespaces.hide_files()
-    return Layer("empty root", "unavailable", "no mount namespace of its own")
+        return namespaces.make_empty_root()
+    return namespaces.EmptyRoot(Layer("empty root", "unavailable", "no separate mount namespace"))
 
 
 def limit_worker(setup: Setup) -> list[Layer]:
-    """Put on resource limits only: the bare worker, which benchmarks and positive controls compare with."""
+    """Apply resource limits only, for the unsandboxed worker that benchmarks and positive controls use."""
     _die_with_parent()
     cpu_s = int(CPU_LIMITS_PER_LIFE * setup.time_limit_s) + 1
     return [apply_limits(Limits(setup.memory_limit_bytes, cpu_s))]
 
 
-def lock_worker(setup: Setup, token: int, root: Layer, writable_fds: tuple[int, ...]) -> list[Layer]:
-    """Put on every layer there is; `token` tells workers apart, `root` is what `prepare_root` said."""
+def lock_worker(setup: Setup, token: int, root: namespaces.EmptyRoot, writable_fds: tuple[int, ...]) -> list[Layer]:
+    """Apply every layer. The working directory is the root if that is active; `token` selects the user id."""
     return [
-        _take_root(root),
+        _change_root(root.layer),
         _drop_identity(token),
         *limit_worker(setup),
-        _forgo_privileges(),
+        _set_no_new_privs(),
         landlock.restrict(),
         seccomp.install(writable_fds),
     ]
 
 
 def _die_with_parent() -> None:
-    """Arm the signal that ends this worker with its zygote; a change of identity disarms it."""
+    """Arrange for the kernel to kill this worker when its zygote exits; a change of user resets this."""
     parent = os.getppid()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -57,11 +57,11 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _take_root(prepared: Layer) -> Layer:
-    if prepared.state != "active":
-        return prepared
+def _change_root(layer: Layer) -> Layer:
+    if layer.state != "active":
+        return layer
     try:
-        os.chroot(namespaces.EMPTY_ROOT)
+        os.chroot(".")
         os.chdir("/")
         left = os.listdir("/")
     except OSError as error:
@@ -70,7 +70,7 @@ def _take_root(prepared: Layer) -> Layer:
 
 
 def _drop_identity(token: int) -> Layer:
-    """Give up root for a user that owns nothing, a different one for every worker, and all capabilities."""
+    """Switch from root to an unused user id, a different one per worker, and drop all capabilities."""
     if os.geteuid() == 0:
         for uid in (FIRST_WORKER_UID + token % NUM_WORKER_UIDS, NOBODY):
             try:
@@ -89,7 +89,7 @@ def _drop_identity(token: int) -> Layer:
     return Layer("identity", "active" if dropped else "unavailable", f"user {os.geteuid()}, capabilities {left:#x}")
 
 
-def _forgo_privileges() -> Layer:
+def _set_no_new_privs() -> Layer:
     try:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         in_force = syscalls.prctl(syscalls.PR_GET_NO_NEW_PRIVS)

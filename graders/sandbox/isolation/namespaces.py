@@ -1,11 +1,12 @@
-"""A world of one's own for the zygote and its workers: no network, no other processes, an empty file system.
+"""Linux namespaces for the zygote and its workers: no network, no other processes, an empty file system.
 
-Root gets it outright; an ordinary user by way of a user namespace, where the system lets users have one.
+Root enters them directly; an ordinary user needs a user namespace, which some systems forbid.
 """
 
 import contextlib
 import os
 import signal
+from typing import NamedTuple
 
 from graders.sandbox.isolation import syscalls
 from graders.sandbox.protocol import Layer
@@ -17,16 +18,27 @@ _KINDS = {
     "ipc": syscalls.CLONE_NEWIPC,
     "uts": syscalls.CLONE_NEWUTS,
 }
-EMPTY_ROOT = "/tmp"
-"""Any directory that exists everywhere: an empty, read-only file system hides it, in this namespace only."""
+_MOUNT_POINT = "/tmp"
+"""Any directory that exists everywhere; the mount is detached immediately, so it hides nothing."""
 PARENT_CHECK_S = 0.5
 
 
-def enter() -> Layer:
-    """Leave for new namespaces. In a new process namespace, the caller goes on as its first process.
+class EmptyRoot(NamedTuple):
+    """An empty, read-only file system that is mounted nowhere; `fd` refers to it, or is None if there is none."""
 
-    Must be called while single-threaded, early. What is left of the calling process only waits, and dies with either
-    its parent or its child.
+    layer: Layer
+    fd: int | None = None
+
+    def change_directory(self) -> None:
+        """Make it the working directory, which `lockdown.lock_worker` makes the root."""
+        if self.fd is not None:
+            os.fchdir(self.fd)
+
+
+def enter() -> Layer:
+    """Enter new namespaces, and return as the first process of the new process namespace.
+
+    Call it early, while single-threaded. The original process only waits, and exits with its parent or its child.
     """
     before = {kind: _identity(kind) for kind in _KINDS}
     error = _unshare()
@@ -37,17 +49,17 @@ def enter() -> Layer:
     return Layer("namespaces", "active" if len(entered) == len(_KINDS) else "unavailable", f"new: {', '.join(entered)}")
 
 
-def hide_files() -> Layer:
-    """Mount an empty, read-only file system for workers to take as their root; call when all is imported."""
+def make_empty_root() -> EmptyRoot:
+    """Create the file system that workers use as their root; it needs a mount namespace."""
     flags = syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     try:
         syscalls.mount(b"none", b"/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-        syscalls.mount(b"graders", EMPTY_ROOT.encode(), b"tmpfs", flags, b"size=4k,mode=555")
-        left = os.listdir(EMPTY_ROOT)
+        syscalls.mount(b"graders", _MOUNT_POINT.encode(), b"tmpfs", flags, b"size=4k,mode=555")
+        fd = os.open(_MOUNT_POINT, os.O_PATH | os.O_DIRECTORY)
+        syscalls.detach_mount(_MOUNT_POINT.encode())
     except OSError as error:
-        return Layer("empty root", "unavailable", f"mount(): {error.strerror}")
-    state = "unavailable" if left else "active"
-    return Layer("empty root", state, f"{len(left)} entries in the workers' file system")
+        return EmptyRoot(Layer("empty root", "unavailable", f"mount(): {error.strerror}"))
+    return EmptyRoot(Layer("empty root", "active", "a detached, read-only file system"), fd)
 
 
 def _unshare() -> str | None:
@@ -58,7 +70,7 @@ def _unshare() -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     if uid != 0:
-        # where this fails, mounting will fail too, and say so
+        # if this fails, mounting fails too, and reports it
         with contextlib.suppress(OSError):
             for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
                 with open(f"/proc/self/{file}", "w") as target:
@@ -67,7 +79,7 @@ def _unshare() -> str | None:
 
 
 def _become_first_process() -> None:
-    """Go on in a child, which the new process namespace begins with; it ends when its first process does."""
+    """Continue in a forked child, the first process of the new process namespace, whose exit ends the namespace."""
     outer_parent = os.getppid()
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     pid = os.fork()
@@ -75,7 +87,7 @@ def _become_first_process() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
         return
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # above all the control socket: its closing must mean the end
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # above all the control socket: closing it must end the zygote
     while os.getppid() == outer_parent:
         signal.sigtimedwait([signal.SIGCHLD], PARENT_CHECK_S)
         done, status = os.waitpid(pid, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""Resource limits of a worker, set by itself before it is locked down, and never to be raised again."""
+"""Resource limits: set by a worker before its lockdown; they cannot be raised again."""
 
 import resource
 import sys
@@ -14,11 +14,11 @@ STACK_BYTES = 8 << 20
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one worker may use in its whole life.
+    """Limits on one worker, for its whole life.
 
     Args:
         memory_bytes: address space, code of the interpreter included (about 80 MB).
-        cpu_s: processor time; a backstop, for the caller's deadline is the rule.
+        cpu_s: processor time; a safeguard behind the caller's deadlines.
     """
 
     memory_bytes: int
@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def apply_limits(limits: Limits) -> Layer:
-    """Set every limit and report what the kernel says is now in force."""
+    """Set every limit and report the limits that the kernel now enforces."""
     wanted = {
         "AS": limits.memory_bytes,
         "CPU": limits.cpu_s,
@@ -42,19 +42,19 @@ def apply_limits(limits: Limits) -> Layer:
     sys.setrecursionlimit(RECURSION_LIMIT)
     sys.set_int_max_str_digits(INT_DIGITS_LIMIT)
     if missed:
-        return Layer("rlimits", "unavailable", f"not in force: {', '.join(missed)}")
+        return Layer("rlimits", "unavailable", f"not set: {', '.join(missed)}")
     return Layer("rlimits", "active", f"{', '.join(wanted)}; memory {limits.memory_bytes} bytes, CPU {limits.cpu_s} s")
 
 
 def _lower(name: str, value: int) -> bool:
-    """Set the soft and the hard limit, and say whether the kernel now reports no more than that."""
+    """Set the soft and the hard limit; return True if the kernel reports the new soft limit."""
     number = getattr(resource, f"RLIMIT_{name}", None)
     if number is None:
         return False
     _, hard = resource.getrlimit(number)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     try:
-        # one second between the CPU limits, so that the soft one's SIGXCPU is what is seen
+        # the hard CPU limit is one second higher, so the worker is killed by the SIGXCPU of the soft one
         resource.setrlimit(number, (bound, bound + 1 if name == "CPU" and hard != bound else bound))
     except (ValueError, OSError):
         return False

@@ -1,8 +1,8 @@
-"""An allow-list of system calls for a worker that can open nothing: the layer that holds when all others are missing.
+"""System call filter: an allow-list for a worker that opens nothing; it suffices if all other layers are missing.
 
-Calls that libraries make to probe their surroundings fail softly with EACCES. Every other call not listed kills the
-process with SIGSYS, so that an attack is seen for what it is. Measured on the attack suite: alone, it stops every
-payload, as root, as an ordinary user and under Docker's default profile.
+Calls with which libraries probe their environment fail with EACCES. Every other call that is not listed kills the
+process with SIGSYS, which makes an attack visible. Measured on the attack suite: the filter alone stops every payload,
+as root, as an ordinary user and under Docker's default profile.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ REFUSED = (
     "pipe2", "unlink", "unlinkat", "mkdir", "mkdirat", "arch_prctl", "prctl", "prlimit64", "setitimer", "alarm",
     "tgkill",
 )  # fmt: skip
-"""Answered with EACCES: library code makes these calls and copes."""
+"""Fail with EACCES: library code makes these calls and handles the error."""
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _KILL_PROCESS, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -43,7 +43,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(machine: str, writable_fds: Sequence[int]) -> list[Instruction]:
-    """Give the filter for a machine; `writable_fds` are the only descriptors that may be written to."""
+    """Return the filter for a machine; `writable_fds` are the only descriptors that may be written to."""
     numbers = syscalls.NUMBERS[machine]
     refuse = (_RETURN, 0, 0, _ERRNO | errno.EACCES)
     code: list[Instruction] = [
@@ -67,13 +67,16 @@ def program(machine: str, writable_fds: Sequence[int]) -> list[Instruction]:
 
 
 def _checks(name: str, writable_fds: Sequence[int]) -> list[Instruction]:
-    """Give the instructions that decide on a call's arguments; each path returns, so none reloads the call's number."""
+    """Return the instructions that check a call's arguments.
+
+    Every path ends in a return instruction, so no path continues with the accumulator overwritten.
+    """
     allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EACCES)
     if name in ("mmap", "mprotect"):
         return [(_LOAD, 0, 0, _argument(2)), (_JUMP_ANY_BIT, 0, 1, _PROT_EXEC), refuse, allow]
-    if name.startswith("clock_"):  # numbers with the highest bit are the clocks of other processes
+    if name.startswith("clock_"):  # numbers with the highest bit set are clocks of other processes
         return [(_LOAD, 0, 0, _argument(0)), (_JUMP_AT_LEAST, 0, 1, 0x80000000), refuse, allow]
-    if name == "sched_getaffinity":  # of itself, not of any process by number
+    if name == "sched_getaffinity":  # 0 is the calling process
         return [(_LOAD, 0, 0, _argument(0)), (_JUMP_EQUAL, 1, 0, 0), refuse, allow]
     if name == "futex":
         values, prefix = _FUTEX_COMMANDS, [(_LOAD, 0, 0, _argument(1)), (_AND, 0, 0, _FUTEX_COMMAND_MASK)]
@@ -84,12 +87,12 @@ def _checks(name: str, writable_fds: Sequence[int]) -> list[Instruction]:
 
 
 def _argument(index: int) -> int:
-    """Give the offset of the low half of an argument in struct seccomp_data (little-endian machines)."""
+    """Return the offset of the low half of an argument in struct seccomp_data (little-endian machines)."""
     return 16 + 8 * index
 
 
 def install(writable_fds: Sequence[int]) -> Layer:
-    """Install the filter on this process and report whether a call that no other layer blocks is now refused."""
+    """Install the filter on this process, and report if it refuses a call that no other layer blocks."""
     machine = syscalls.machine()
     if machine not in syscalls.NUMBERS:
         return Layer("seccomp", "unavailable", f"no table of system calls for {machine}")

@@ -1,4 +1,4 @@
-"""System call numbers and constants of Linux on x86_64 and aarch64, and the few calls that Python does not wrap."""
+"""System calls: numbers and constants of Linux on x86_64 and aarch64, and wrappers for calls that Python lacks."""
 
 import ctypes
 import os
@@ -39,6 +39,7 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_RESTRICT_SELF = 444, 446  # the same on every 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS = 1, 4, 38, 39
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
+_MNT_DETACH = 2
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x4000, 0x40000
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,34 +54,39 @@ def call(number: int, *arguments: int | bytes | ctypes.Array | None) -> int:
     """Make a system call by number.
 
     Raises:
-        OSError: the kernel said no.
+        OSError: the call failed.
     """
     return _checked(_libc.syscall(ctypes.c_long(number), *(_word(argument) for argument in arguments)))
 
 
 def prctl(option: int, value: int = 0) -> int:
-    """Call prctl(2); raises OSError."""
+    """Call prctl(2); raise OSError if it fails."""
     return _checked(_libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
 
 
 def unshare(flags: int) -> None:
-    """Call unshare(2); raises OSError."""
+    """Call unshare(2); raise OSError if it fails."""
     _checked(_libc.unshare(flags))
 
 
 def mount(source: bytes, target: bytes, kind: bytes | None, flags: int, options: bytes | None = None) -> None:
-    """Call mount(2); raises OSError."""
+    """Call mount(2); raise OSError if it fails."""
     _checked(_libc.mount(source, target, kind, ctypes.c_ulong(flags), options))
 
 
+def detach_mount(target: bytes) -> None:
+    """Call umount2(2) with MNT_DETACH; raise OSError if it fails."""
+    _checked(_libc.umount2(target, _MNT_DETACH))
+
+
 def drop_capabilities() -> None:
-    """Give up every capability of this thread; raises OSError."""
+    """Drop all capabilities of this thread; raise OSError if it fails."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, self
     call(NUMBERS[machine()]["capset"], header, (ctypes.c_uint32 * 6)())
 
 
 def capabilities() -> int:
-    """Give the permitted and effective capabilities of this thread as bits; raises OSError."""
+    """Return the permitted and effective capabilities of this thread as bits; raise OSError if it fails."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, twice
     call(NUMBERS[machine()]["capget"], header, held)

@@ -31,6 +31,7 @@ from mathppo.errors import BadCheckpoint
 from mathppo.learner.backend.sharding import like
 from mathppo.records import Record
 from mathppo.storage import store
+from mathppo.storage.files import finish_replacing, remove_folder, replace_folder, write_file
 
 HEADER = "checkpoint.json"
 OPTIMIZERS = "optimizers.safetensors"
@@ -97,7 +98,7 @@ def save_checkpoint(
     """
     recover(path)
     aside = _aside(path)
-    store.remove_folder(aside)
+    remove_folder(aside)
     aside.mkdir(parents=True)
     try:
         for name, parts in folders.items():
@@ -112,13 +113,13 @@ def save_checkpoint(
     files = sorted(file for file in aside.rglob("*") if file.is_file())
     sha256 = {str(file.relative_to(aside)): _flush_and_hash(file) for file in files}
     header = CheckpointHeader(step=step, sha256=sha256, numbers=dict(numbers))
-    store.write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
-    store.replace_folder(aside, path)
+    write_file(aside / HEADER, msgspec.json.format(msgspec.json.encode(header)))
+    replace_folder(aside, path)
 
 
 def recover(path: Path) -> None:
     """Put a finished checkpoint in its place that a kill left beside it, in the moment of replacing an older one."""
-    store.finish_replacing(_aside(path), path)
+    finish_replacing(_aside(path), path)
 
 
 def _aside(path: Path) -> Path:
@@ -232,7 +233,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 def prune_checkpoints(folder: Path, *, keep: int) -> None:
     """Remove all but step 0 and the `keep` newest checkpoints."""
     for path in list_checkpoints(folder)[1:-keep]:
-        store.remove_folder(path)
+        remove_folder(path)
 
 
 def _hash(path: Path) -> str:

@@ -17,11 +17,11 @@ from mathppo.records import ScoredRollout
 from mathppo.seeds import derive_seed
 
 HELD_OUT_SHARE = 0.125
-"""Share of the critic's pretraining rollouts that measure it and are never fitted."""
+"""Share of the critic's pretraining rollouts that are held out to measure it."""
 
 
 def require_whole_distribution(config: Config) -> None:
-    """Refuse to learn from a sampler that leaves tokens out (note M-learner-6).
+    """Check that the sampler leaves no tokens out (note M-learner-6).
 
     Raises:
         BadSetting: `generator.top_p` or `generator.top_k` filters.
@@ -35,18 +35,18 @@ def require_whole_distribution(config: Config) -> None:
 
 
 def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE, *, reference: Path | None = None) -> Learner:
-    """Load a learner from a checkpoint; a policy that has no critic yet gets the one that the settings start from.
+    """Load a learner from a checkpoint; a policy without a critic gets the initial one of the settings.
 
     Args:
         config: of the run.
         folder: the checkpoint.
         ranks: the processes that share the work.
-        reference: folder of the policy that a KL refers to; None = that of `model.path`, or the checkpoint's own before
-            the first update.
+        reference: folder of the reference policy of the KL term; None = that of `model.path`, or before the first
+            update the checkpoint's policy.
 
     Raises:
         BadCheckpoint: missing, damaged, or of another kind.
-        BadSetting: settings that cannot be learnt with, or a KL to a policy that nothing names.
+        BadSetting: settings that the learner rejects, or a KL term without a reference policy.
     """
     require_whole_distribution(config)
     step = checkpoint.verify_checkpoint(folder).step
@@ -55,8 +55,8 @@ def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE, *, referenc
     if reference is None and step > 0 and config.learner.kl_place != "none":
         raise BadSetting(
             "model.path: expected the folder of the reference policy, which learner.kl_place="
-            f'"{config.learner.kl_place}" refers to and {folder} after {step} updates is not, got none; give the '
-            "checkpoint that the run started from"
+            f'"{config.learner.kl_place}" needs, got none for {folder} after {step} updates; give the checkpoint that '
+            "the run started from"
         )
     reference = reference or folder / "policy"
     is_started = step > 0 or (folder / "critic").is_dir()
@@ -73,7 +73,7 @@ def open_learner(config: Config, folder: Path, ranks: Ranks = ALONE, *, referenc
 
 
 def make_batch(scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTrainedTokenizerBase) -> Batch:
-    """Collate scored rollouts as the settings want truncation handled."""
+    """Collate scored rollouts; truncated ones are handled as the settings say."""
     batch = collate(scored, pad_id=special_ids(tokenizer).pad, drop_truncated=config.learner.truncation == "mask")
     if not batch.loss_mask.any():
         raise StageFailed(
@@ -84,13 +84,13 @@ def make_batch(scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTr
 
 
 def require_known_steps(learner: Learner, scored: Sequence[ScoredRollout]) -> None:
-    """Refuse rollouts that the update would take for what they are not.
+    """Check that the rollouts are of policy steps that the update can learn from.
 
-    Those of an earlier step are learnt from where `learner.stale_anchor = "behaviour"` (note M-learner-2): their ratio
-    and its clip refer to the policy that sampled them, and `stale_share` reports them.
+    Rollouts of an earlier step are allowed if `learner.stale_anchor = "behaviour"` (note M-learner-2): their ratio and
+    its clip refer to the policy that sampled them, and `stale_share` counts them.
 
     Raises:
-        BadInput: rollouts of a later step; or of an earlier one, where the ratio would refer to the learner instead.
+        BadInput: rollouts of a later step, or of an earlier one if the ratio would refer to the learner instead.
     """
     steps = sorted({item.rollout.policy_step for item in scored})
     if steps and steps[-1] > learner.step:
@@ -106,7 +106,7 @@ def require_known_steps(learner: Learner, scored: Sequence[ScoredRollout]) -> No
 
 
 def require_known_tokens(learner: Learner, scored: Sequence[ScoredRollout]) -> None:
-    """Refuse rollouts of another vocabulary, which no row of the embedding stands for.
+    """Check that every token id has a row in the policy's embedding.
 
     Raises:
         BadInput: a token id that the policy does not have.
@@ -124,11 +124,10 @@ def require_known_tokens(learner: Learner, scored: Sequence[ScoredRollout]) -> N
 def learn(
     learner: Learner, scored: Sequence[ScoredRollout], config: Config, tokenizer: PreTrainedTokenizerBase
 ) -> MetricRow:
-    """Update the learner on one iteration's rollouts and give what was measured.
+    """Update the learner on one iteration's rollouts and return its metrics.
 
     Raises:
-        BadInput: rollouts of a step that the settings cannot learn from, or of another vocabulary; see
-            `require_known_steps` and `require_known_tokens`.
+        BadInput: see `require_known_steps` and `require_known_tokens`.
         StageFailed: no rollout can be learnt from.
     """
     require_known_steps(learner, scored)
@@ -143,7 +142,7 @@ def learn(
 
 
 def split_problems(batch: Batch) -> tuple[Batch, Batch]:
-    """Give the rollouts to fit and those to measure by, `HELD_OUT_SHARE` or a little more; no problem is in both.
+    """Split into rollouts to fit and held-out ones, at least `HELD_OUT_SHARE`; no problem is in both.
 
     Raises:
         StageFailed: all rollouts are of one problem.
@@ -168,7 +167,14 @@ def pretrain_critic(
     log: Path,
     reporter: Reporter,
 ) -> None:
-    """Fit the critic to the frozen policy's rollouts until it knows enough of held-out ones, or the epochs end."""
+    """Fit the critic to rollouts of the frozen policy, until it explains enough held-out variance or the epochs end.
+
+    The first rank appends a row per epoch to the metrics log.
+
+    Raises:
+        BadInput: see `require_known_tokens`.
+        StageFailed: no rollout can be learnt from, or all are of one problem.
+    """
     settings = config.learner
     require_known_tokens(learner, scored)
     batch = make_batch(scored, config, tokenizer)

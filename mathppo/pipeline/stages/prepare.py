@@ -1,10 +1,8 @@
-"""Stage `prepare`: a problem source to training and held-out problems, with what they share taken out or refused."""
+"""Stage `prepare`: a problem source to training and held-out problems without problems in common."""
 
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from mathppo.config import Config, ProblemsSettings
 from mathppo.errors import BadInput
@@ -15,10 +13,11 @@ from mathppo.progress import Reporter
 from mathppo.records import Problem
 from mathppo.seeds import derive_seed
 from mathppo.storage import store
+from mathppo.storage.files import write_record
 
 
 def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem], list[Problem]]:
-    """Write `out/train` and `out/held_out`, and give both.
+    """Write `out/train` and `out/held_out`, and return both.
 
     Raises:
         BadInput: a source that cannot be read, is empty, or shares problems with the held-out set.
@@ -31,7 +30,7 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
     }
     others = [load_benchmark(find_card(name), _benchmark_folder(settings)) for name in settings.check_against]
     missing = [name for name in loaders if not store.is_finished(out / name, store.PROBLEMS, made_from)]
-    # All are read and compared before the first is written: what is refused leaves nothing behind to train on.
+    # Read and compare all before writing the first: rejected problems must not be left behind to train on.
     found = {name: loaders[name]() for name in missing}
     for name, problems in found.items():
         if not problems:
@@ -40,21 +39,21 @@ def prepare(config: Config, out: Path, reporter: Reporter) -> tuple[list[Problem
         found[name] if name in found else store.read_artefact(out / name, store.PROBLEMS)
         for name in ("train", "held_out")
     )
-    _refuse_contamination(train, held_out, others, out, reporter)
+    _check_contamination(train, held_out, others, out, reporter)
     for name, problems in found.items():
         store.write_artefact(out / name, store.PROBLEMS, problems, made_from)
-    reporter.say(f"prepared {len(train)} training problems and {len(held_out)} held-out ones that share none with them")
+    reporter.say(f"prepared {len(train)} training problems and {len(held_out)} held-out problems, with none in common")
     return train, held_out
 
 
-def _refuse_contamination(
+def _check_contamination(
     train: Sequence[Problem],
     held_out: Sequence[Problem],
     others: Sequence[Benchmark],
     out: Path,
     reporter: Reporter,
 ) -> None:
-    """Write `contamination.json`, stop at a training problem that an evaluation set holds, and say what is near one."""
+    """Write `contamination.json`, reject training problems that an evaluation set holds, and report near ones."""
     found = [find_contamination("held_out", train, held_out)]
     found += [find_contamination(benchmark.card.name, train, benchmark.problems) for benchmark in others]
     shared = sorted({hit.train_id for one in found for hit in one.exact})
@@ -65,19 +64,19 @@ def _refuse_contamination(
         "shared": shared,
         "sets": found,
     }
-    store.write_file(out / "contamination.json", msgspec.json.format(msgspec.json.encode(report)))
+    write_record(out / "contamination.json", report)
     for one in found:
         if one.near:
             reporter.say(
-                f"{len({hit.train_id for hit in one.near})} training problems are near one of {one.name} without being "
-                f"it, first {one.near[0].train_id!r} and {one.near[0].evaluation_id!r}; see contamination.json"
+                f"{len({hit.train_id for hit in one.near})} training problems are similar to one of {one.name} but not "
+                f"equal, first {one.near[0].train_id!r} and {one.near[0].evaluation_id!r}; see contamination.json"
             )
     hits = [(one.name, len({hit.train_id for hit in one.exact})) for one in found if one.exact]
     if hits:
         where = ", ".join(f"{count} in {name.replace('held_out', 'the held-out set')}" for name, count in hits)
         raise BadInput(
             f"{out}: {len(shared)} training problems are in an evaluation set too: {where} (listed in "
-            f"contamination.json, first: {shared[0]!r}); take them out of problems.source, or choose another "
+            f"contamination.json, first: {shared[0]!r}); remove them from problems.source, or choose another "
             "problems.held_out or problems.check_against"
         )
 
@@ -95,7 +94,7 @@ def _training_problems(settings: ProblemsSettings, seed: int) -> list[Problem]:
 
 
 def held_out_problems(settings: ProblemsSettings) -> list[Problem]:
-    """Give the held-out set that the settings name: a committed one, a benchmark, or a file; no seed changes it.
+    """Return the held-out set that the settings name: a committed one, a benchmark, or a file; it depends on no seed.
 
     Raises:
         BadSetting: no such set.

@@ -1,7 +1,7 @@
-"""Stage `warmstart`: training problems to a policy with partial skill, by worked derivations with slips.
+"""Stage `warmstart`: training problems to a policy with partial skill, taught by worked derivations with slips.
 
-Clean derivations would solve the task and leave PPO nothing to do, or stop before the model can compute at all. A
-teacher that slips in a share of them leaves a policy that computes well and has learnt the slips (M-recipe-1).
+Clean derivations leave a model that solves everything, or one that cannot compute yet. Derivations with slips in a
+share of them leave a policy that computes well and has learnt the slips (note M-recipe-1).
 """
 
 import os
@@ -22,24 +22,24 @@ from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer, e
 from mathppo.records import Problem
 from mathppo.seeds import derive_seed
 from mathppo.storage import store
+from mathppo.storage.files import check_free, remove_folder, write_file
 
 ORIGIN = "origin"
-"""Folder of a warm start's checkpoint that says what it was made from."""
+"""Folder in a warm start's checkpoint with the fingerprint of what it was made from."""
 
 
 def warmstart(config: Config, problems: Sequence[Problem], out: Path, reporter: Reporter) -> None:
-    """Write a checkpoint of step 0 at `out`: `model.path` as it is, or a new model taught `warmstart.steps` steps.
+    """Write a checkpoint of step 0 at `out`: `model.path` unchanged, or a new model taught for `warmstart.steps` steps.
 
-    A killed run goes on from the last of its states, at most `warmstart.checkpoint_every` steps back, to the same
-    weights.
+    A killed run resumes from its last state, at most `warmstart.checkpoint_every` steps back, to the same weights.
 
     Raises:
-        BadArtefact: something else stands at `out` or where its states go.
+        BadArtefact: `out` or the folder of its states exists and is not a checkpoint.
         BadCheckpoint: a checkpoint or state there is damaged, or was made from other problems or settings.
         BadInput: a problem without a derivation, or one that the tokenizer cannot encode.
     """
     origin = _origin_of(config, problems)
-    if _is_there(out, origin):
+    if _exists(out, origin):
         checkpoint.verify_checkpoint(out)
         return
     if config.model.path:
@@ -48,38 +48,38 @@ def warmstart(config: Config, problems: Sequence[Problem], out: Path, reporter: 
         checkpoint.save_checkpoint(out, step=0, folders={"policy": parts, ORIGIN: (origin,)}, optimizers={})
         return
     state = out.with_name(f"{out.name}.partial")
-    teach(config, problems, start=state if _is_there(state, origin) else None, out=state, reporter=reporter)
+    teach(config, problems, start=state if _exists(state, origin) else None, out=state, reporter=reporter)
     parts = models.load_policy(state / "policy"), models.load_tokenizer(state / "policy")
     checkpoint.save_checkpoint(out, step=0, folders={"policy": parts, ORIGIN: (origin,)}, optimizers={})
-    store.remove_folder(state)
+    remove_folder(state)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a warm start was made from, kept with it; other checkpoints do not say.
+    """Fingerprint of the problems and settings of a warm start, saved in its checkpoint.
 
     Args:
-        made_from: fingerprint of problems and settings.
+        made_from: the fingerprint.
     """
 
     made_from: str
 
     def save_pretrained(self, save_directory: str | os.PathLike[str], /) -> None:
-        store.write_file(Path(save_directory) / "made_from", self.made_from)
+        write_file(Path(save_directory) / "made_from", self.made_from)
 
 
 def _origin_of(config: Config, problems: Sequence[Problem]) -> Origin:
-    settings = msgspec.structs.replace(config.warmstart, checkpoint_every=1)  # which changes no weight
+    settings = msgspec.structs.replace(config.warmstart, checkpoint_every=1)  # has no effect on the weights
     template, seed = config.problems.template, config.run.seed
     made_from = {"settings": settings, "model": config.model, "template": template, "seed": seed}
     return Origin(store.fingerprint(stage="warmstart", problems=list(problems), **made_from))
 
 
-def _is_there(folder: Path, origin: Origin) -> bool:
-    """Tell whether a checkpoint of this origin is there; a folder of anything else is refused, not replaced."""
+def _exists(folder: Path, origin: Origin) -> bool:
+    """Return True if the folder is a checkpoint of this origin, False if there is nothing; raise for anything else."""
     checkpoint.recover(folder)
     if not (folder / checkpoint.HEADER).is_file():
-        store.check_free(folder)
+        check_free(folder)
         return False
     file = folder / ORIGIN / "made_from"
     found = file.read_text() if file.is_file() else ""
@@ -91,7 +91,7 @@ def _is_there(folder: Path, origin: Origin) -> bool:
 
 
 def teach(config: Config, problems: Sequence[Problem], *, start: Path | None, out: Path, reporter: Reporter) -> None:
-    """Train on derivations up to `warmstart.steps`, saving resumable states at `out`; `start` is one of them."""
+    """Train on derivations up to `warmstart.steps`, saving resumable states at `out`; resume from `start` if given."""
     settings = config.warmstart
     if start is None:
         step, tokenizer = 0, build_equation_tokenizer()
@@ -118,7 +118,7 @@ def teach(config: Config, problems: Sequence[Problem], *, start: Path | None, ou
 def draw_examples(
     problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, config: Config, step: int
 ) -> list[Example]:
-    """Give the derivations of one step, fixed by the run's seed and the step."""
+    """Return the derivations of one step, determined by the run's seed and the step."""
     rng = random.Random(derive_seed(config.run.seed, "warmstart", step))
     examples: list[Example] = []
     for _ in range(config.warmstart.batch_size):

@@ -52,8 +52,8 @@ def test_this_machine_stops_every_attempt_to_break_out() -> None:
 
 def run_doctor_without(*denied: str) -> tuple[int, dict]:
     program = (
-        f"import sys; sys.path.insert(0, {str(SECURITY_TESTS)!r}); import surroundings; "
-        f"surroundings.deny({list(denied)!r}); from graders import cli; sys.exit(cli.main(['doctor', '--json']))"
+        f"import sys; sys.path.insert(0, {str(SECURITY_TESTS)!r}); import restrictions; "
+        f"restrictions.deny({list(denied)!r}); from graders import cli; sys.exit(cli.main(['doctor', '--json']))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     return done.returncode, json.loads(done.stdout)

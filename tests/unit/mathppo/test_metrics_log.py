@@ -1,4 +1,4 @@
-"""The table of metrics and the log."""
+"""Table of metrics, and the metrics log."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_every_metric_has_a_unit_and_a_meaning() -> None:
             assert metric.unit in {"s", "tokens/s"}, name
 
 
-def test_a_row_of_everything_passes() -> None:
+def test_row_of_all_metrics_is_valid() -> None:
     check({n: [0.5] * NUM_POSITIONS if n.endswith(("_by_position", "_by_size")) else 0.5 for n in TRAINING_METRICS})
 
 
@@ -41,7 +41,7 @@ def test_a_row_of_everything_passes() -> None:
         ({"accuracy": [0.5]}, "expected one number, got 1 numbers"),
     ],
 )
-def test_bad_rows_are_refused(row, message: str) -> None:
+def test_invalid_rows_are_rejected(row, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         check(row)
     with pytest.raises(BadInput, match=message):
@@ -50,12 +50,12 @@ def test_bad_rows_are_refused(row, message: str) -> None:
         CriticPretraining(epoch=1, metrics=row)
 
 
-def test_a_line_is_as_documented() -> None:
+def test_line_has_the_documented_format() -> None:
     row = Iteration(iteration=12, metrics={"accuracy": 0.5})
     assert msgspec.json.encode(row) == b'{"schema":"iteration/1","iteration":12,"metrics":{"accuracy":0.5}}'
 
 
-def test_the_log_survives_a_kill_and_a_resume(tmp_path: Path) -> None:
+def test_log_survives_a_kill_and_a_resume(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     append_row(path, CriticPretraining(epoch=1, metrics={"value_loss": 0.2}))
     append_row(path, Iteration(iteration=1, metrics={"accuracy": 0.1}))
@@ -71,7 +71,7 @@ def test_the_log_survives_a_kill_and_a_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["not json", '{"schema":"rollout/1"}', '{"schema":"iteration/1","iteration":1}'])
-def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
+def test_damaged_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "metrics.jsonl"
     append_row(path, Iteration(iteration=1, metrics={}))
     path.write_text(path.read_text() + line + "\n")
@@ -79,7 +79,7 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str) -> None:
         read_rows(path)
 
 
-def test_a_line_with_an_unknown_metric_is_named(tmp_path: Path) -> None:
+def test_line_with_an_unknown_metric_is_named(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"schema":"iteration/1","iteration":1,"metrics":{"nonsense":1}}\n')
     with pytest.raises(BadArtefact, match="nonsense"):

@@ -32,5 +32,5 @@ def test_the_error_for_an_unknown_recipe_lists_the_known_ones() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize("name", ["qwen_0.5b_gsm8k", "qwen_1.5b_math"])
 def test_a_gpu_recipe_fails_at_once_without_a_gpu(name: str) -> None:
-    with pytest.raises(BadSetting, match=r"learner\.device: expected .* where torch finds no GPU, got \"cuda\""):
+    with pytest.raises(BadSetting, match=r"learner\.device: expected .* if torch finds no GPU, got \"cuda\""):
         check_start(load_config(recipe_path(name)))

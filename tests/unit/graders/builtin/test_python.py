@@ -62,7 +62,7 @@ def test_correct_program_passes(pool: GraderPool, program: str, reference: str) 
         (
             "import os\nfor fd in range(3, 30):\n    try: os.write(fd, b'x' * 64)\n    except OSError: pass",
             "incorrect",
-            "the worker sent what no worker may send",
+            "the worker sent an invalid message",
         ),
         ("import threading\nthreading.Thread(target=print).start()", "incorrect", ""),
         ("import builtins\nbuiltins.len = builtins.str = builtins.isinstance = None", "incorrect", "printed ''"),

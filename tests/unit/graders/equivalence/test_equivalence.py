@@ -1,15 +1,17 @@
-"""The ladder: which rung decides, what it proves, and where it stops."""
+"""The ladder: the rung that decides, its proofs, and its bounds."""
 
 from fractions import Fraction
 
 import pytest
 
 from graders.equivalence import RUNGS, TooLarge, compare
-from graders.equivalence.arithmetic.certified import agree, different, float_value, sample_points, variables
-from graders.equivalence.arithmetic.rationals import NotExact, exact_value, integer_root, number_value, power
+from graders.equivalence.arithmetic.evaluate_tree import NoValue, number_value
+from graders.equivalence.arithmetic.rationals import exact_value, integer_root, power
+from graders.equivalence.arithmetic.sample_points import float_value, sample_points, variables
 from graders.equivalence.canonical.normal_form import proportional_forms, same_form
-from graders.equivalence.canonical.symbolic import symbolically_equal
-from graders.equivalence.compare.comparison import Comparison, joined
+from graders.equivalence.compare.comparison import Comparison, combine
+from graders.equivalence.compare.numeric import proved_different, values_agree
+from graders.equivalence.compare.symbolic import symbolically_equal
 from graders.parsing.parse import parse
 
 RUNG_CASES = [
@@ -40,7 +42,7 @@ def test_the_cheapest_decisive_rung_is_reported(answer: str, reference: str, equ
     assert rung in RUNGS
 
 
-def test_a_tolerance_is_the_callers_and_relative() -> None:
+def test_tolerance_is_relative() -> None:
     answer, reference = parse("101"), parse("100")
     assert compare(answer, reference).equal is False
     assert compare(answer, reference, tolerance=Fraction(1, 100)).equal is True
@@ -60,7 +62,7 @@ def test_a_tolerance_is_the_callers_and_relative() -> None:
         ("0.(142857)", Fraction(1, 7)),
     ],
 )
-def test_a_numeral_has_its_exact_value(text: str, value: Fraction) -> None:
+def test_numeral_has_its_exact_value(text: str, value: Fraction) -> None:
     assert number_value(text) == value
 
 
@@ -88,13 +90,13 @@ def test_a_numeral_has_its_exact_value(text: str, value: Fraction) -> None:
         (r"25\%", Fraction(1, 4)),
     ],
 )
-def test_exact_arithmetic(text: str, value: Fraction) -> None:
+def test_exact_value_of_a_tree(text: str, value: Fraction) -> None:
     assert exact_value(parse(text)) == value
 
 
 @pytest.mark.parametrize("text", ["x", r"\sqrt{2}", r"\sqrt{-1}", r"\sin 1", "(1,2)", "(1/2)!", r"\log_2 3", "2^{1/2}"])
-def test_what_is_not_rational_is_not_exact(text: str) -> None:
-    with pytest.raises(NotExact):
+def test_irrational_tree_is_not_exact(text: str) -> None:
+    with pytest.raises(NoValue):
         exact_value(parse(text))
 
 
@@ -111,7 +113,7 @@ def test_what_is_not_rational_is_not_exact(text: str) -> None:
         (r"\prod_{k=1}^{1999} 3^{99}", "bits"),
     ],
 )
-def test_what_is_too_large_is_refused_before_it_is_computed(text: str, message: str) -> None:
+def test_too_large_value_is_rejected_before_it_is_computed(text: str, message: str) -> None:
     with pytest.raises(TooLarge, match=message):
         exact_value(parse(text))
     with pytest.raises(TooLarge):
@@ -119,9 +121,9 @@ def test_what_is_too_large_is_refused_before_it_is_computed(text: str, message: 
 
 
 @pytest.mark.parametrize("text", [r"e^{e^{e^{e^{e}}}}", r"\sin(10^{20})", r"\sqrt{2} \cdot (10^5 + \pi)!"])
-def test_digits_refuse_what_would_take_them_too_long(text: str) -> None:
+def test_multiprecision_rejects_expensive_values(text: str) -> None:
     with pytest.raises(TooLarge, match="expected"):
-        agree(parse(text), parse(r"\pi"))
+        values_agree(parse(text), parse(r"\pi"))
 
 
 def test_powers_and_roots_of_integers() -> None:
@@ -148,7 +150,7 @@ def test_powers_and_roots_of_integers() -> None:
         (r"(x+y+z)^{39}", "1", None),
     ],
 )
-def test_normal_forms_prove_or_abstain(left: str, right: str, same: bool | None) -> None:
+def test_normal_forms_prove_or_return_none(left: str, right: str, same: bool | None) -> None:
     assert same_form(parse(left), parse(right)) is same
 
 
@@ -158,18 +160,18 @@ def test_equations_are_proportional_up_to_a_factor() -> None:
     assert proportional_forms(parse("x-1"), parse("x-2")) is None
 
 
-def test_balls_prove_difference_only() -> None:
-    assert different(parse(r"\sqrt{2}"), parse("1.41421356"))
-    assert not different(parse(r"\sqrt{3+2\sqrt2}"), parse(r"1+\sqrt2"))
-    assert different(parse("|x|"), parse("x"))
+def test_balls_prove_only_inequality() -> None:
+    assert proved_different(parse(r"\sqrt{2}"), parse("1.41421356"))
+    assert not proved_different(parse(r"\sqrt{3+2\sqrt2}"), parse(r"1+\sqrt2"))
+    assert proved_different(parse("|x|"), parse("x"))
     assert float_value(parse("i")) is None
 
 
-def test_sixty_digits_tell_what_doubles_cannot() -> None:
+def test_sixty_digits_distinguish_values_that_doubles_cannot() -> None:
     near = parse(r"e^{\pi\sqrt{163}}")
-    assert not different(near, parse("262537412640768744"))
-    assert agree(near, parse("262537412640768744")) is False
-    assert agree(parse(r"\sqrt{5+2\sqrt6}"), parse(r"\sqrt2+\sqrt3")) is True
+    assert not proved_different(near, parse("262537412640768744"))
+    assert values_agree(near, parse("262537412640768744")) is False
+    assert values_agree(parse(r"\sqrt{5+2\sqrt6}"), parse(r"\sqrt2+\sqrt3")) is True
 
 
 def test_sample_points_are_the_same_on_every_run() -> None:
@@ -179,17 +181,17 @@ def test_sample_points_are_the_same_on_every_run() -> None:
     assert all(value.denominator == 1 for value in next(iter(sample_points(parse("n!")))).values())
 
 
-def test_sympy_is_asked_about_small_trees_of_known_operations_only() -> None:
+def test_symbolic_rung_decides_only_small_trees_of_known_operations() -> None:
     assert symbolically_equal(parse(r"\sin^2 x"), parse(r"1-\cos^2 x")) is True
     assert symbolically_equal(parse("x"), parse(r"\vec{a} \bmod 3")) is None
     assert symbolically_equal(parse("+".join(f"x_{at}" for at in range(99))), parse("1")) is None
     assert symbolically_equal(parse("x^{99}"), parse("1")) is None
 
 
-def test_joined_comparisons_fail_with_the_first_difference() -> None:
+def test_combined_comparison_is_the_first_difference() -> None:
     yes, no = Comparison(True, "exact", ""), Comparison(False, "numeric", "")
     unknown = Comparison(None, "symbolic", "")
-    assert joined([yes, no, unknown]) == no
-    assert joined([yes, unknown]) == unknown
-    assert joined([yes, Comparison(True, "text", "")]).rung == "exact"
-    assert joined([]).equal is True
+    assert combine([yes, no, unknown]) == no
+    assert combine([yes, unknown]) == unknown
+    assert combine([yes, Comparison(True, "text", "")]).rung == "exact"
+    assert combine([]).equal is True

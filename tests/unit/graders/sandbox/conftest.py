@@ -1,4 +1,4 @@
-"""Graders to test the sandbox with: small, real, and as badly behaved as asked."""
+"""Graders for tests of the sandbox; completions tell them how to misbehave."""
 
 from pathlib import Path
 
@@ -18,9 +18,9 @@ class Mischief:
     answers_per_process = 0
 
     def grade(self, completion, reference, *, question=None):
-        deed = getattr(self, f"do_{completion}", None)
-        if deed is not None:
-            return deed()
+        action = getattr(self, f"do_{completion}", None)
+        if action is not None:
+            return action()
         status = Status.CORRECT if completion == reference else Status.INCORRECT
         return Verdict(status, completion, self.name, "exact", "", 0.0)
 
@@ -74,7 +74,7 @@ class Mischief:
 
 
 class SemiTrusted(Mischief):
-    """The same as a stranger's grader: its processes are thrown away."""
+    """The same as a third-party grader: its processes are replaced after a few answers."""
 
     name = "semi-trusted"
     answers_per_process = 8
@@ -82,7 +82,7 @@ class SemiTrusted(Mischief):
 
 
 class Split:
-    """The same in two halves."""
+    """The same as a split grader."""
 
     name = "split"
     answers_per_process = 0

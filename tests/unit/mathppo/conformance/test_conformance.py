@@ -1,4 +1,4 @@
-"""The conformance kit passes ours, and catches the faults that it was made for."""
+"""The conformance kit passes the functions of mathppo.ppo and detects the faults that it lists."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from mathppo.ppo.kl import kl_estimate
 from mathppo.ppo.losses import policy_loss, value_loss
 from mathppo.ppo.masked import masked_mean, whiten
 
-OURS = {
+OWN = {
     "gae": "mathppo.ppo.gae:gae",
     "policy_loss": "mathppo.ppo.losses:policy_loss",
     "value_loss": "mathppo.ppo.losses:value_loss",
@@ -26,15 +26,15 @@ OURS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ours_passes_every_row(kind: str):
-    rows = conformance.run(kind, OURS[kind])
+def test_own_implementation_passes_every_row(kind: str):
+    rows = conformance.run(kind, OWN[kind])
     assert [row for row in rows if not row.passed] == []
     assert len({row.name for row in rows}) == len(rows) >= 4
     assert all(row.issue and row.detail for row in rows)
 
 
 def gae_with_reward_on_the_pad(r: Tensor, v: Tensor, mask: Tensor, b: Tensor, *, gamma: float, lam: float) -> Tensor:
-    """Reads the value of the position after the last token, as if the episode went on there."""
+    """Read the value after the last token, as if the episode continued there."""
     after = mask | torch.nn.functional.pad(mask, (1, 0))[:, :-1]
     return gae(torch.nn.functional.pad(r, (1, 0))[:, :-1], v, after, b, gamma=gamma, lam=lam)
 
@@ -52,7 +52,7 @@ def gae_with_lambda_for_gamma(r: Tensor, v: Tensor, mask: Tensor, b: Tensor, *, 
 
 
 def policy_loss_with_max(new: Tensor, old: Tensor, a: Tensor, mask: Tensor, **options: float) -> Tensor:
-    """The optimistic bound: a maximum of objectives, which is a minimum of losses."""
+    """Take the optimistic bound: the maximum of the objectives, which is the minimum of the losses."""
     ratio = (new - old).exp()
     clipped = ratio.clamp(1 - options["clip_low"], 1 + options["clip_high"])
     return masked_mean(torch.minimum(-ratio * a, -clipped * a), mask, denominator=options.get("denominator"))
@@ -109,35 +109,35 @@ def kl_with_wrong_sign(logprobs: Tensor, ref: Tensor, kind: str) -> Tensor:
     ("kind", "function", "caught"),
     [
         ("gae", gae_with_reward_on_the_pad, "the reward is on the last sampled token"),
-        ("gae", gae_through_tool_text, "tool text is no step"),
-        ("gae", gae_without_bootstrap, "a truncated completion takes over"),
+        ("gae", gae_through_tool_text, "tool text is not a step"),
+        ("gae", gae_without_bootstrap, "a truncated completion bootstraps"),
         ("gae", gae_with_lambda_for_gamma, "gamma .9, lambda .8"),
         ("policy_loss", policy_loss_with_max, "ratio 1.5, advantage 1: loss -1.2"),
         ("policy_loss", policy_loss_mean_of_means, "gradient accumulation is exact"),
         ("policy_loss", policy_loss_times_mask, "an empty mask gives 0"),
-        ("policy_loss", policy_loss_times_mask, "masked positions may hold anything"),
-        ("policy_loss", policy_loss_times_mask, "a runaway ratio has a finite gradient"),
+        ("policy_loss", policy_loss_times_mask, "masked positions are ignored"),
+        ("policy_loss", policy_loss_times_mask, "a very large ratio has a finite gradient"),
         ("policy_loss", policy_loss_times_mask, "ratio 10, advantage -1, dual clip 3: loss 3"),
         ("value_loss", value_loss_with_min, "old value 0, value 0.9"),
-        ("whiten", whiten_over_everything, "mean and deviation of True positions only"),
-        ("whiten", whiten_with_flag_flipped, "without the shift, the mean stays"),
+        ("whiten", whiten_over_everything, "mean and standard deviation of True positions only"),
+        ("whiten", whiten_with_flag_flipped, "shift_mean=False keeps the mean"),
         ("masked_mean", mean_over_all, "only True positions count"),
         ("kl", kl_with_wrong_sign, "k1 of log-probabilities"),
         ("kl", kl_with_wrong_sign, "a gradient step on the KL alone reduces it"),
     ],
 )
-def test_a_known_fault_is_caught_in_its_row(kind: str, function: Callable[..., Tensor], caught: str):
+def test_known_fault_fails_its_row(kind: str, function: Callable[..., Tensor], caught: str):
     rows = [row for row in conformance.run(kind, function) if row.name.startswith(caught)]
     assert [row.passed for row in rows] == [False]
     assert "expected" in rows[0].detail
 
 
 @pytest.mark.parametrize(("kind", "function"), [("value_loss", value_loss_unscaled), ("whiten", unbiased_whiten)])
-def test_both_customs_pass(kind: str, function: Callable[..., Tensor]):
+def test_both_conventions_pass(kind: str, function: Callable[..., Tensor]):
     assert [row for row in conformance.run(kind, function) if not row.passed] == []
 
 
-def test_what_an_implementation_raises_fails_its_rows_only():
+def test_exception_fails_only_its_rows():
     def broken(x: Tensor, mask: Tensor, **options: float) -> Tensor:
         if "denominator" in options:
             raise ValueError("no such option\nsecond line")
@@ -147,12 +147,12 @@ def test_what_an_implementation_raises_fails_its_rows_only():
     assert [row.detail for row in failed] == ["expected a result, got ValueError: no such option"]
 
 
-def test_a_result_of_another_shape_is_named():
+def test_wrong_shape_is_reported():
     rows = conformance.run("masked_mean", lambda x, mask, **options: x)
     assert rows[0].detail == "expected shape [], got [1, 4]"
 
 
-def test_an_implementation_may_live_in_a_file(tmp_path: Path):
+def test_implementation_is_loaded_from_a_file(tmp_path: Path):
     adapter = tmp_path / "adapter.py"
     adapter.write_text("from mathppo.ppo.masked import masked_mean as mean\n", "utf-8")
     assert all(row.passed for row in conformance.run("masked_mean", f"{adapter}:mean"))
@@ -168,13 +168,13 @@ def test_an_implementation_may_live_in_a_file(tmp_path: Path):
         ("mathppo.ppo.masked:WHITEN_EPS", "expected a function at 'mathppo.ppo.masked:WHITEN_EPS', got float"),
     ],
 )
-def test_a_specification_without_a_function_is_refused(spec: str, message: str):
+def test_specification_without_a_function_is_rejected(spec: str, message: str):
     with pytest.raises(BadInput, match=message):
         conformance.run("masked_mean", spec)
 
 
-def test_an_unknown_kind_is_refused():
+def test_unknown_kind_is_rejected():
     with pytest.raises(
-        BadInput, match="expected kind gae, policy_loss, value_loss, whiten, masked_mean, kl, got 'vtrace'"
+        BadInput, match="expected a kind among gae, policy_loss, value_loss, whiten, masked_mean, kl, got 'vtrace'"
     ):
         conformance.run("vtrace", masked_mean)

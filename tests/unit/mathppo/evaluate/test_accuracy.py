@@ -1,4 +1,4 @@
-"""Scored rollouts to evaluation rows."""
+"""Graded samples to the rows of an evaluation."""
 
 import random
 
@@ -7,38 +7,30 @@ import pytest
 
 from graders.verdict import Status, Verdict
 from mathppo.errors import BadInput
-from mathppo.evaluate.accuracy import Evaluation, Group, summarise
+from mathppo.evaluate.accuracy import Evaluation, Group, summarise_outcomes
+from mathppo.evaluate.outcomes import Answer, outcomes_of
 from mathppo.evaluate.statistics import wilson_interval
-from mathppo.records import FinishReason, Problem, Rollout, ScoredRollout
+from mathppo.records import Problem
 
 
 def problem(name: str, family: str = "linear", level: int = 1) -> Problem:
     return Problem(id=name, question=f"{name}?", reference="1", family=family, level=level)
 
 
-def scored(name: str, status: Status, *, index: int = 0, length: int = 3, finish: str = "stop") -> ScoredRollout:
-    rollout = Rollout(
-        problem_id=name,
-        sample_index=index,
-        prompt_ids=[1],
-        completion_ids=[5] * length,
-        completion="x",
-        behaviour_logprobs=[-0.5] * length,
-        finish_reason=FinishReason(finish),
-        policy_step=4,
-        seed=1,
-    )
-    verdict = Verdict(status, None, "math", "exact", "", 0.0)
-    reward = None if status is Status.ERROR else float(status is Status.CORRECT)
-    return ScoredRollout(rollout=rollout, verdict=verdict, reward=reward)
+def answer(name: str, status: Status, *, index: int = 0, length: int = 3, truncated: bool = False) -> Answer:
+    return Answer(name, index, length, truncated, Verdict(status, None, "math", "exact", "", 0.0))
+
+
+def summarise(name: str, step: int, mode: str, problems: list[Problem], answers: list[Answer]) -> Evaluation:
+    return summarise_outcomes(name, step, mode, problems, outcomes_of(name, problems, answers))
 
 
 PROBLEMS = [problem("a"), problem("b", level=2), problem("c", "quadratic", 10), problem("d", "quadratic", 2)]
 GREEDY = [
-    scored("a", Status.CORRECT, length=2),
-    scored("b", Status.ERROR, length=4),
-    scored("c", Status.NO_ANSWER, length=10, finish="length"),
-    scored("d", Status.INCORRECT, length=8),
+    answer("a", Status.CORRECT, length=2),
+    answer("b", Status.ERROR, length=4),
+    answer("c", Status.NO_ANSWER, length=10, truncated=True),
+    answer("d", Status.INCORRECT, length=8),
 ]
 
 
@@ -66,16 +58,16 @@ def test_rows_of_a_greedy_evaluation() -> None:
 
 
 def test_sampled_intervals_resample_problems() -> None:
-    samples = [scored("a", Status.CORRECT, index=i) for i in range(50)]
-    samples += [scored("b", Status.INCORRECT, index=i) for i in range(50)]
+    samples = [answer("a", Status.CORRECT, index=i) for i in range(50)]
+    samples += [answer("b", Status.INCORRECT, index=i) for i in range(50)]
     row = summarise("held_out", 4, "sampled", PROBLEMS[:2], samples).overall
     assert row.accuracy == 0.5
     assert (row.low, row.high) == (0, 1), "100 samples of two problems are two observations"
 
 
-def test_the_same_samples_in_any_order_give_the_same_bytes() -> None:
+def test_order_of_samples_does_not_change_a_byte() -> None:
     source = random.Random(0)
-    samples = [scored(p.id, source.choice(list(Status)), index=i) for p in PROBLEMS for i in range(6)]
+    samples = [answer(p.id, source.choice(list(Status)), index=i) for p in PROBLEMS for i in range(6)]
     first = msgspec.json.encode(summarise("s", 4, "sampled", PROBLEMS, samples))
     source.shuffle(samples)
     assert msgspec.json.encode(summarise("s", 4, "sampled", PROBLEMS[::-1], samples)) == first
@@ -83,14 +75,14 @@ def test_the_same_samples_in_any_order_give_the_same_bytes() -> None:
     assert first.startswith(b'{"schema":"evaluation/1","name":"s","policy_step":4,"mode":"sampled"')
 
 
-def test_nothing_graded_is_no_accuracy() -> None:
-    row = summarise("s", 0, "greedy", [problem("a")], [scored("a", Status.ERROR)]).overall
+def test_accuracy_without_graded_samples_is_none() -> None:
+    row = summarise("s", 0, "greedy", [problem("a")], [answer("a", Status.ERROR)]).overall
     assert (row.accuracy, row.finished_accuracy, row.low, row.high, row.error_share) == (None, None, 0, 1, 1)
 
 
-def test_problems_that_say_no_family_or_level() -> None:
+def test_problems_without_family_or_level() -> None:
     silent = [Problem(id=x, question="?", reference="1") for x in "ab"]
-    samples = [scored(x, Status.CORRECT) for x in "ab"]
+    samples = [answer(x, Status.CORRECT) for x in "ab"]
     assert len(summarise("s", 0, "greedy", silent, samples).rows) == 1
     mixed = [silent[0], problem("b")]
     labels = [(r.group, r.label) for r in summarise("s", 0, "greedy", mixed, samples).rows]
@@ -102,17 +94,17 @@ def test_problems_that_say_no_family_or_level() -> None:
     [
         ([], [], "at least one problem, got none"),
         ([problem("a"), problem("a")], [], "ids that are unique, got 1 ids of 2"),
-        ([problem("a")], [scored("z", Status.CORRECT)], "rollouts of its own problems, got one of 'z'"),
-        ([problem("a")], [scored("a", Status.CORRECT)] * 2, "each sample once, got 'a' 0 twice"),
-        ([problem("a"), problem("b")], [scored("a", Status.CORRECT)], "1 samples of every problem, got 0 of 'b'"),
+        ([problem("a")], [answer("z", Status.CORRECT)], "samples of its problems, got one of 'z'"),
+        ([problem("a")], [answer("a", Status.CORRECT)] * 2, "each sample once, got 'a' 0 twice"),
+        ([problem("a"), problem("b")], [answer("a", Status.CORRECT)], "1 samples of every problem, got 0 of 'b'"),
         ([problem("a")], [], "1 samples of every problem, got 0 of 'a'"),
     ],
 )
-def test_incomplete_evaluations_are_refused(problems, samples, message: str) -> None:
+def test_incomplete_evaluations_are_rejected(problems, samples, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         summarise("s", 0, "greedy", problems, samples)
 
 
-def test_an_evaluation_starts_with_the_whole_set() -> None:
+def test_evaluation_starts_with_the_whole_set() -> None:
     with pytest.raises(BadInput, match="the row of the whole set first"):
         Evaluation(name="s", policy_step=0, mode="greedy", samples_per_problem=1, rows=[])  # pyright: ignore[reportArgumentType]

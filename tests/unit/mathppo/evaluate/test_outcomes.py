@@ -1,4 +1,4 @@
-"""Rows of several samples a problem: pass@k, maj@k and G-Pass@k for all k, against counting by hand."""
+"""Estimates from several samples per problem: pass@k, maj@k and G-Pass@k for all k, compared with counting."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from mathppo.records import Problem
 
 
 def outcomes(pattern: str) -> list[Outcome]:
-    """One sample a letter: R right; a, b, … wrong answers; `-` none; E an error of the grader."""
+    """Return one sample per letter: R right; a, b, … wrong answers; `-` none; E an error of the grader."""
     kinds = {"R": (Status.CORRECT, "correct"), "-": (Status.NO_ANSWER, None), "E": (Status.ERROR, None)}
     return [
         Outcome(status, 3, letter == "-", answer)
@@ -42,7 +42,7 @@ def test_every_k_by_counting_subsets() -> None:
     assert all(low <= high for low, high in found.intervals.values())
 
 
-def test_the_mean_of_g_pass_is_that_of_the_paper() -> None:
+def test_mean_of_g_pass_matches_the_paper() -> None:
     # All of 4 samples right: G-Pass is 1 at every threshold, and 2/4 of the thresholds 3/4 and 1 add up to 1.
     assert of_several_samples([outcomes("RRRR")], 0, with_intervals=False).g_pass["mean"] == 1
     assert of_several_samples([outcomes("RRRa")], 0, with_intervals=False).g_pass["mean"] == 0.5

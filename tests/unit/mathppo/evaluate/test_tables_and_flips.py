@@ -8,7 +8,7 @@ from mathppo.evaluate.accuracy import summarise_outcomes
 from mathppo.evaluate.flips import Rescore, list_flips
 from mathppo.evaluate.outcomes import Outcome
 from mathppo.evaluate.result import Result
-from mathppo.evaluate.samples import GradedSample, GraderIdentity, Sample, graded_key
+from mathppo.evaluate.samples import GradedSample, Sample
 from mathppo.evaluate.tables import CSV, MARKDOWN, csv_table, markdown_table
 from mathppo.records import FinishReason, Problem
 
@@ -72,16 +72,3 @@ def test_flips_are_the_samples_whose_status_changed() -> None:
     ]
     report = Rescore(before="x", after="y", num_samples=3, num_correct_before=1, num_correct_after=2, flips=flips)
     assert report.counts == [("incorrect to no_answer", 1), ("unparsable to correct", 1)]
-
-
-def test_verdict_key_depends_on_everything_that_affects_it() -> None:
-    grader = GraderIdentity("math", "", "1", 2.0, 1 << 30)
-    keys = {
-        graded_key("s", grader, "1", "?"),
-        graded_key("t", grader, "1", "?"),
-        graded_key("s", grader._replace(version="2"), "1", "?"),
-        graded_key("s", grader._replace(time_limit_s=1.0), "1", "?"),
-        graded_key("s", grader, "2", "?"),
-        graded_key("s", grader, "1", "!"),
-    }
-    assert len(keys) == 6

@@ -18,7 +18,7 @@ from mathppo.generator.base import Request, Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.stops import StopStrings
-from mathppo.pipeline.stages.sample_and_grade import sampling_of
+from mathppo.pipeline.stages.generate import sampling_of
 from mathppo.prompts import build_equation_tokenizer
 from mathppo.records import FinishReason
 

@@ -1,4 +1,4 @@
-"""What a run needs late is missed early, and by name."""
+"""Preflight: missing models, packages and devices are named before a run starts."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def check(**settings: object) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A Hugging Face folder that a run can start from."""
+    """Write a Hugging Face folder that a run can start from."""
     tokenizer = build_equation_tokenizer()
     shape = load_config(None, TINY).model
     policy = models.build_policy(shape, vocab_size=len(tokenizer), bos_id=1, eos_id=2, pad_id=0, seed=0)
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_what_is_there_is_let_through(folder: Path) -> None:
+def test_existing_models_are_accepted(folder: Path) -> None:
     check()
     check(model__path=folder, learner__critic_from=folder)
 
@@ -49,7 +49,9 @@ def test_what_is_there_is_let_through(folder: Path) -> None:
         ({"generator__engine": "vllm-http"}, BadSetting, r"generator\.url: expected an address .* got ''"),
     ],
 )
-def test_a_folder_or_address_that_is_missing(settings: dict[str, str], kind: type[MathPPOError], message: str) -> None:
+def test_missing_folder_or_address_is_rejected(
+    settings: dict[str, str], kind: type[MathPPOError], message: str
+) -> None:
     with pytest.raises(kind, match=message):
         check(**settings)
 
@@ -64,21 +66,21 @@ def test_a_folder_or_address_that_is_missing(settings: dict[str, str], kind: typ
         ),
     ],
 )
-def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], message: str) -> None:
+def test_missing_package_is_rejected(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], message: str) -> None:
     monkeypatch.setattr(preflight, "find_spec", lambda name: None)
     monkeypatch.setattr(preflight.vllm_memory.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadSetting, match=message):
         check(**settings)
 
 
-def test_a_gpu_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_gpu_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(BadSetting, match=r'learner\.device: expected "auto" or "cpu" where torch finds no GPU'):
+    with pytest.raises(BadSetting, match=r'learner\.device: expected "auto" or "cpu" if torch finds no GPU'):
         check(learner__device="cuda")
 
 
 @pytest.mark.parametrize("start", ["scratch", "model__path", "learner__critic_from"])
-def test_a_critic_with_more_layers_than_its_trunk(folder: Path, start: str) -> None:
+def test_critic_with_more_layers_than_its_trunk_is_rejected(folder: Path, start: str) -> None:
     given = {} if start == "scratch" else {start: folder}
     check(learner__critic_num_layers=1, **given)
     with pytest.raises(BadSetting, match=r"learner\.critic_num_layers: expected at most the 1 of its trunk, got 2"):
@@ -86,24 +88,24 @@ def test_a_critic_with_more_layers_than_its_trunk(folder: Path, start: str) -> N
     check(learner__critic_num_layers=2, learner__algorithm="reinforce++", **given)
 
 
-def test_a_trunk_whose_settings_cannot_be_read(folder: Path) -> None:
+def test_trunk_with_an_unreadable_config_is_rejected(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "unheard-of"}')
     with pytest.raises(BadCheckpoint, match=r"model: expected a config\.json that transformers reads, got: ValueError"):
         check(learner__critic_from=folder, learner__critic_num_layers=1)
 
 
-def test_a_whole_critic_keeps_its_layers(folder: Path) -> None:
+def test_whole_critic_keeps_its_layers(folder: Path) -> None:
     models.build_critic(models.load_policy(folder)).save_pretrained(folder.parent / "start" / "critic")
     check(learner__critic_from=folder.parent / "start", learner__critic_num_layers=2)
 
 
-def test_weights_in_a_pickle_are_no_weights(folder: Path) -> None:
+def test_weights_in_a_pickle_are_rejected(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(BadCheckpoint, match=r"safetensors weights, found no \*\.safetensors in .*model"):
         check(model__path=folder)
 
 
-def test_a_tokenizer_without_an_end_token(folder: Path) -> None:
+def test_tokenizer_without_an_end_token_is_rejected(folder: Path) -> None:
     file = folder / "tokenizer_config.json"
     settings = json.loads(file.read_text())
     del settings["eos_token"]

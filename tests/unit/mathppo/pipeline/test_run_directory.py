@@ -1,4 +1,4 @@
-"""One directory, one run, one process at a time."""
+"""Run directory: one run with fixed settings, one process at a time."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ def begun(root: Path, config: Config = CONFIG) -> RunDirectory:
     return run
 
 
-def test_a_run_that_is_gone_on_with_keeps_what_says_how_it_was_made(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_manifest_and_settings(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     run.warmstart.mkdir()
     before = run.manifest.stat().st_mtime_ns
@@ -33,7 +33,7 @@ def test_a_run_that_is_gone_on_with_keeps_what_says_how_it_was_made(tmp_path: Pa
     assert load_config(run.config) == CONFIG
 
 
-def test_the_manifest_says_what_isolates_the_grader(tmp_path: Path) -> None:
+def test_manifest_records_the_isolation_of_the_grader(tmp_path: Path) -> None:
     with GraderPool("exact", num_workers=1) as pool:
         sandbox = sandbox_status(pool)
     with open_run(RunDirectory(tmp_path / "run"), CONFIG, sandbox):
@@ -44,14 +44,14 @@ def test_the_manifest_says_what_isolates_the_grader(tmp_path: Path) -> None:
     assert {"namespaces", "seccomp", "landlock", "rlimits"} <= set(layers)
 
 
-def test_a_run_that_has_made_something_refuses_other_settings(tmp_path: Path) -> None:
+def test_run_with_artefacts_rejects_other_settings(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     run.warmstart.mkdir()
     with pytest.raises(BadSetting, match=r"other settings \(run\.seed is 3 there and 4 now\); choose another"):
         check_run(run, OTHER)
 
 
-def test_a_run_that_has_made_nothing_takes_other_settings(tmp_path: Path) -> None:
+def test_run_without_artefacts_accepts_other_settings(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     run.wall_time.write_text("{}")
     (run.root / ".config.toml.7.tmp").write_text("torn by a kill")
@@ -60,20 +60,20 @@ def test_a_run_that_has_made_nothing_takes_other_settings(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["config.toml", "thesis.tex"])
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_folder_with_other_files_is_not_changed(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("")
     with pytest.raises(BadSetting, match=r"expected an empty or missing folder|holds a run with other settings"):
         begun(tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "")]
 
 
-def test_a_file_is_no_run_directory(tmp_path: Path) -> None:
+def test_file_is_rejected_as_a_run_directory(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(BadSetting, match="run: expected a folder, got a file; choose another --run-dir"):
         check_run(RunDirectory(tmp_path / "run"), CONFIG)
 
 
-def test_a_second_process_is_kept_out_until_the_first_one_ends(tmp_path: Path) -> None:
+def test_second_process_is_locked_out_until_the_first_ends(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from mathppo.pipeline.run_directory import RunDirectory, open_run\n"

@@ -1,4 +1,4 @@
-"""What the processes of a run hold: which engines can stand beside them, and that each samples its share."""
+"""Rank workers: engines that are allowed with several processes, shared sampling, and commands on all ranks."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from mathppo.generator.base import Request, Sampling
 from mathppo.learner.backend.sharding import ALONE, Ranks
 from mathppo.pipeline import runtime as module
 from mathppo.pipeline.run_directory import RunDirectory
-from mathppo.pipeline.runtime import SharedEngine, Station, check_engine
+from mathppo.pipeline.runtime import Learn, PretrainCritic, RankWorker, SharedEngine, check_engine
 from mathppo.records import Rollout
 
 SAMPLING = Sampling(max_new_tokens=4, stop_token_ids=(2,))
@@ -38,7 +38,7 @@ class Echo:
 
 
 class Line(Ranks):
-    """Ranks that are asked one after the other, and gather what was left for them."""
+    """Ranks that run one after the other; each gathers the objects of those before it."""
 
     left: list[Any] = []  # noqa: RUF012
 
@@ -47,15 +47,16 @@ class Line(Ranks):
         return list(self.left)
 
 
-def test_each_rank_samples_its_share_and_the_last_one_sees_all() -> None:
+def test_each_rank_samples_its_share_and_gathers_the_others() -> None:
     requests = [Request(problem_id=str(i), sample_index=0, prompt_ids=(1,), seed=i) for i in range(5)]
     shares = [
-        [r.problem_id for r in SharedEngine(Echo(), Line(rank, 2)).sample(requests, SAMPLING)] for rank in range(2)
+        [r.problem_id for r in SharedEngine(Echo(), Line(rank, 2)).sample_share(requests, SAMPLING)]
+        for rank in range(2)
     ]
     assert shares == [["0", "2", "4"], ["1", "3", "0", "2", "4"]]
 
 
-def test_an_engine_that_would_join_the_learners_processes_is_refused() -> None:
+def test_engine_that_would_join_the_learners_process_group_is_rejected() -> None:
     inside = tiny_config(("generator.engine", "vllm"))
     check_engine(inside, ALONE)
     check_engine(tiny_config(("generator.engine", "vllm"), ("generator.own_process", "true")), Ranks(0, 2))
@@ -68,7 +69,7 @@ def test_an_engine_that_would_join_the_learners_processes_is_refused() -> None:
     ("engine", "asked", "opened"),
     [("vllm", "auto", "bfloat16"), ("vllm", "float32", "float32"), ("vllm-http", "auto", "auto")],
 )
-def test_an_engine_of_our_own_samples_in_the_learners_precision_and_a_server_in_its_own(
+def test_vllm_uses_the_learners_dtype_and_a_server_keeps_its_dtype(
     engine: str, asked: str, opened: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "open_engine", lambda settings, **_: settings.dtype)
@@ -80,20 +81,40 @@ def test_an_engine_of_our_own_samples_in_the_learners_precision_and_a_server_in_
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_the_engine_leaves_the_gpu_to_the_learner_and_has_weights_when_it_samples_again(
+def test_engine_sleeps_while_learning_and_is_synced_before_it_samples_again(
     level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
     for name in ("learn", "pretrain_critic"):
         monkeypatch.setattr(module, name, lambda *_, name=name: order.append(name))
     config = tiny_config(("generator.sleep", str(level)))
-    engine, refresher = (
-        SimpleNamespace(**{name: lambda name=name: order.append(name)}) for name in ("sleep", "refresh")
+    engine, weight_sync = (
+        SimpleNamespace(**{name: lambda name=name: order.append(name)}) for name in ("sleep", "sync")
     )
     nothing = cast(Any, SimpleNamespace(metrics=None))
-    one = Station(config, nothing, ALONE, nothing, nothing, cast(Any, engine), cast(Any, refresher), nothing)
-    one.pretrain_critic([])
-    assert order == ["sleep", "pretrain_critic", *["refresh"] * bool(level)]
+    worker = RankWorker(config, nothing, ALONE, nothing, nothing, cast(Any, engine), cast(Any, weight_sync), nothing)
+    worker.run_on_all_ranks(PretrainCritic([]))
+    assert order == ["sleep", "pretrain_critic", *["sync"] * bool(level)]
     order.clear()
-    one.learn([])
+    worker.run_on_all_ranks(Learn([]))
     assert order == ["sleep", "learn"]
+
+
+class Commanded(Ranks):
+    """A rank that is not the first, and receives prepared commands."""
+
+    commands: list[Any] = []  # noqa: RUF012
+
+    def share(self, x: Any) -> Any:
+        return self.commands.pop(0)
+
+
+def test_worker_loop_runs_commands_until_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt: list[Any] = []
+    monkeypatch.setattr(module, "learn", lambda learner, scored, *_: learnt.append(scored))
+    ranks = Commanded(1, 2)
+    ranks.commands[:] = [Learn([scored_rollout()]), Learn([]), None, Learn([])]
+    nothing = cast(Any, None)
+    RankWorker(tiny_config(), nothing, ranks, nothing, nothing, None, nothing, nothing).run_worker_loop()
+    assert learnt == [[scored_rollout()], []]
+    assert len(ranks.commands) == 1

@@ -1,4 +1,4 @@
-"""The probe after a refresh, against engines that do each wrong thing that real ones have done."""
+"""The probe after a weight update, with engines that have each fault observed in real ones."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,7 +15,7 @@ from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
 from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.learner.learner import Learner
-from mathppo.pipeline.weight_sync import Refresher
+from mathppo.pipeline.weight_sync import WeightSync
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 from mathppo.records import Problem, Rollout
 
@@ -23,7 +23,7 @@ PROBLEMS = [Problem(id="p", question="Solve for x: x+1=3", reference="2")]
 
 
 class Copying:
-    """An engine with weights of its own, which may ignore new ones or forget the temperature in what it reports."""
+    """An engine with a copy of the weights, which may ignore new ones or report logprobs without the temperature."""
 
     shares_weights = False
 
@@ -67,62 +67,62 @@ def policy(seed: int, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 
 
 @pytest.fixture
-def made() -> tuple[Refresher, Copying]:
+def made() -> tuple[WeightSync, Copying]:
     config: Config = tiny_config(("generator.temperature", "0.5"), ("learner.algorithm", "reinforce++"))
     tokenizer = build_equation_tokenizer()
     learner = Learner(policy(1, tokenizer), None, None, config.learner, temperature=0.5, step=3)
     engine = Copying(policy(0, tokenizer), tokenizer)
-    return Refresher(config, engine, learner, tokenizer, PROBLEMS[0]), engine
+    return WeightSync(config, engine, learner, tokenizer, PROBLEMS[0]), engine
 
 
-def test_an_engine_that_took_the_weights_passes(made: tuple[Refresher, Copying]) -> None:
-    refresher, engine = made
-    row = refresher.refresh()
+def test_engine_with_the_new_weights_passes(made: tuple[WeightSync, Copying]) -> None:
+    weight_sync, engine = made
+    row = weight_sync.sync()
     assert engine.policy_step == 3
     assert row["probe_gap_max"] < 1e-4  # type: ignore[operator]
     assert row["refresh_s"] > 0  # type: ignore[operator]
 
 
-def test_an_engine_with_other_weights_is_stopped(made: tuple[Refresher, Copying]) -> None:
-    refresher, engine = made
+def test_engine_with_other_weights_is_detected(made: tuple[WeightSync, Copying]) -> None:
+    weight_sync, engine = made
     engine.ignores = True
     with pytest.raises(BrokenInvariant, match=r"step 3: expected the engine's log-probabilities .* usual causes"):
-        refresher.refresh()
+        weight_sync.sync()
 
 
-def test_old_weights_are_recognised(made: tuple[Refresher, Copying]) -> None:
-    refresher, engine = made
-    refresher.refresh()
+def test_old_weights_are_recognised(made: tuple[WeightSync, Copying]) -> None:
+    weight_sync, engine = made
+    weight_sync.sync()
     with torch.no_grad():
-        for parameter in refresher.learner.policy.parameters():
+        for parameter in weight_sync.learner.policy.parameters():
             parameter.mul_(1.5)
     engine.ignores = True
     with pytest.raises(BrokenInvariant, match="it still has the old weights"):
-        refresher.refresh()
+        weight_sync.sync()
 
 
-def test_raw_logprobs_are_recognised(made: tuple[Refresher, Copying]) -> None:
-    refresher, engine = made
+def test_raw_logprobs_are_recognised(made: tuple[WeightSync, Copying]) -> None:
+    weight_sync, engine = made
     engine.reports_raw = True
-    with pytest.raises(BrokenInvariant, match="those of temperature 1: the engine gives raw log-probabilities"):
-        refresher.refresh()
+    with pytest.raises(BrokenInvariant, match="those of temperature 1: the engine returns raw log-probabilities"):
+        weight_sync.sync()
 
 
-def test_engines_in_bfloat16_may_be_off_at_a_token_and_not_at_all_of_them(made: tuple[Refresher, Copying]) -> None:
+def test_bfloat16_engine_may_differ_at_one_token_but_not_on_average(made: tuple[WeightSync, Copying]) -> None:
     _, engine = made
     config = tiny_config(("generator.temperature", "0.5"), ("generator.dtype", "bfloat16"))
-    refresher = Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0])
+    weight_sync = WeightSync(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0])
     engine.shift = 0.1
-    assert refresher.refresh()["probe_gap_max"] == pytest.approx(0.1, abs=0.01)
+    assert weight_sync.sync()["probe_gap_max"] == pytest.approx(0.1, abs=0.01)
     engine.shift = 0.2
-    with pytest.raises(BrokenInvariant, match=r"up to 0\.6 nats, and 0\.12 in the mean, got a gap of 0\.2"):
-        refresher.refresh()
+    with pytest.raises(BrokenInvariant, match=r"up to 0\.6 nats, and 0\.12 on average, got a gap of 0\.2"):
+        weight_sync.sync()
 
 
-def test_a_server_beside_a_gpu_may_sample_in_bfloat16_unless_said_otherwise(
-    made: tuple[Refresher, Copying], monkeypatch: pytest.MonkeyPatch
+def test_server_on_a_gpu_may_sample_in_bfloat16_unless_the_dtype_is_set(
+    made: tuple[WeightSync, Copying], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refresher, engine = made
+    weight_sync, engine = made
     engine.shift = 0.1
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for settings, passes in (
@@ -132,32 +132,32 @@ def test_a_server_beside_a_gpu_may_sample_in_bfloat16_unless_said_otherwise(
     ):
         named = zip(("generator.engine", "generator.dtype"), settings, strict=True)
         config = tiny_config(("generator.temperature", "0.5"), *named)
-        again = Refresher(config, engine, refresher.learner, refresher.tokenizer, PROBLEMS[0])
+        again = WeightSync(config, engine, weight_sync.learner, weight_sync.tokenizer, PROBLEMS[0])
         if passes:
-            assert again.refresh()["probe_gap_max"] == pytest.approx(0.1, abs=0.01)
+            assert again.sync()["probe_gap_max"] == pytest.approx(0.1, abs=0.01)
         else:
             with pytest.raises(BrokenInvariant, match=r"up to 0\.005 nats"):
-                again.refresh()
+                again.sync()
 
 
-def test_a_probe_names_dtypes_that_differ(made: tuple[Refresher, Copying]) -> None:
+def test_probe_names_different_dtypes(made: tuple[WeightSync, Copying]) -> None:
     _, engine = made
     config = tiny_config(("generator.temperature", "0.5"), ("generator.dtype", "bfloat16"))
     engine.shift = 0.2
     with pytest.raises(BrokenInvariant, match=r"in bfloat16, the learner in float32, .* set generator\.dtype to auto"):
-        Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0]).refresh()
+        WeightSync(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0]).sync()
 
 
-def test_a_set_tolerance_is_the_one_used(made: tuple[Refresher, Copying]) -> None:
+def test_probe_tolerance_setting_is_used(made: tuple[WeightSync, Copying]) -> None:
     _, engine = made
     engine.reports_raw = True
     config = tiny_config(("generator.temperature", "0.5"), ("generator.probe_tolerance", "99"))
-    refresher = Refresher(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0])
-    assert refresher.refresh()["probe_gap_max"] > 0.01  # type: ignore[operator]
+    weight_sync = WeightSync(config, engine, made[0].learner, made[0].tokenizer, PROBLEMS[0])
+    assert weight_sync.sync()["probe_gap_max"] > 0.01  # type: ignore[operator]
 
 
-def test_shared_weights_need_no_probe(made: tuple[Refresher, Copying]) -> None:
+def test_shared_weights_need_no_probe(made: tuple[WeightSync, Copying]) -> None:
     learner, tokenizer = made[0].learner, made[0].tokenizer
     engine = HFGenerator(learner.policy, tokenizer)
-    assert Refresher(made[0].config, engine, learner, tokenizer, PROBLEMS[0]).refresh() == {}
+    assert WeightSync(made[0].config, engine, learner, tokenizer, PROBLEMS[0]).sync() == {}
     assert engine.policy_step == 3

@@ -1,4 +1,4 @@
-"""The committed sets: what they hold, that they can be made again, and that training never meets them."""
+"""Committed held-out sets: content, reproducibility, and separation from the training problems."""
 
 import hashlib
 import importlib.util
@@ -30,13 +30,13 @@ def _body(question: str) -> str:
     return question.partition(": ")[2]
 
 
-def test_the_linear_set_is_2000_equations_of_five_levels() -> None:
+def test_linear_set_has_2000_equations_of_five_levels() -> None:
     problems = load_held_out("linear")
     assert Counter(problem.level for problem in problems) == {1: 349, 2: 64, 3: 304, 4: 642, 5: 641}
 
 
 @pytest.mark.parametrize("name", HELD_OUT_COUNTS)
-def test_a_set_is_whole_and_unique_and_on_its_side_of_the_split(name: str) -> None:
+def test_set_is_complete_unique_and_on_its_side_of_the_split(name: str) -> None:
     problems = load_held_out(name)
     assert len(problems) == HELD_OUT_COUNTS[name]
     assert len({problem.id for problem in problems}) == len(problems)
@@ -49,7 +49,7 @@ def test_a_set_is_whole_and_unique_and_on_its_side_of_the_split(name: str) -> No
 
 
 @pytest.mark.parametrize("name", HELD_OUT_COUNTS)
-def test_the_head_of_a_set_mixes_the_levels(name: str) -> None:
+def test_prefix_of_a_set_mixes_the_levels(name: str) -> None:
     problems = load_held_out(name)
     shares, head = (Counter(problem.level for problem in part) for part in (problems, problems[:100]))
     for level, count in shares.items():
@@ -58,7 +58,7 @@ def test_the_head_of_a_set_mixes_the_levels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["linear", "degenerate", "quadratic"])
 def test_no_training_equation_reordered_or_scaled_is_held_out(name: str) -> None:
-    """Every equation that training can ever draw, read by the oracle, against every committed one."""
+    """Compare every possible training equation with every committed one by the oracle's keys."""
     held_out = {key for problem in load_held_out(name) for key in equation_key(_body(problem.question))}
     family = family_named(name)
     for level in family.axes:
@@ -69,15 +69,15 @@ def test_no_training_equation_reordered_or_scaled_is_held_out(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ["system", "simplify", "arithmetic"])
-def test_no_training_problem_of_a_large_family_is_held_out(name: str) -> None:
+def test_no_sampled_training_problem_of_a_large_family_is_held_out(name: str) -> None:
     held_out = {KEYS[name](_body(problem.question)) for problem in load_held_out(name)}
     mix = [(name, level, 1.0) for level in family_named(name).axes]
     for problem in sample_problems(mix, 2_000, seed=11):
         assert KEYS[name](_body(problem.question)) not in held_out, problem.question
 
 
-def test_the_search_for_a_leak_finds_one() -> None:
-    """Each held-out equation, swapped and scaled, is found among the held-out keys."""
+def test_leak_search_finds_swapped_and_scaled_equations() -> None:
+    """Control: the oracle's keys recognise a held-out equation after a swap and a scaling."""
     held_out = {key for problem in load_held_out("linear") for key in equation_key(_body(problem.question))}
     for problem in load_held_out("linear")[:200]:
         left, right = _body(problem.question).split("=")
@@ -92,7 +92,7 @@ def test_training_covers_the_held_out_levels() -> None:
     assert not trained & held_out
 
 
-def test_the_files_are_made_again_byte_for_byte_and_the_readme_states_their_hashes(tmp_path: Path) -> None:
+def test_make_data_reproduces_the_files_and_the_hashes_of_the_readme(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("make_data", ROOT / "scripts" / "make_data.py")
     assert spec
     assert spec.loader
@@ -106,12 +106,12 @@ def test_the_files_are_made_again_byte_for_byte_and_the_readme_states_their_hash
         assert re.search(rf"`held_out/{name}.jsonl` \|.*`{hashlib.sha256(content).hexdigest()}`", readme)
 
 
-def test_load_held_out_refuses_other_names() -> None:
+def test_load_held_out_rejects_unknown_names() -> None:
     with pytest.raises(BadSetting, match=r"held-out set: expected one of linear, .*, got 'poetry'"):
         load_held_out("poetry")
 
 
-def test_a_missing_damaged_or_short_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_missing_damaged_or_short_file_is_rejected_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "linear.jsonl"
     with pytest.raises(BadInput, match=r"linear\.jsonl: expected a file, got FileNotFoundError; reinstall mathppo"):
         read_held_out(path, 1)

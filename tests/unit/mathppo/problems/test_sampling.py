@@ -4,13 +4,13 @@ from collections import Counter
 import pytest
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.problems import LINEAR_MIX, demonstrate, forms, held_out_set, sample_problems, split_of
+from mathppo.problems import LINEAR_MIX, canonical_forms, demonstrate, held_out_set, sample_problems, split_of
 from mathppo.problems.families import FAMILIES, family_named
-from mathppo.problems.family import pick, signed
+from mathppo.problems.families.family import nonzero_integers, pick
 from mathppo.records import Problem
 
 
-def test_the_sample_of_a_seed_never_changes() -> None:
+def test_sample_of_a_seed_is_stable() -> None:
     problems = sample_problems(LINEAR_MIX, 3, seed=0)
     assert [problem.id for problem in problems] == [
         f"linear-{problem.level}-train-0-{index}" for index, problem in enumerate(problems)
@@ -22,14 +22,14 @@ def test_the_sample_of_a_seed_never_changes() -> None:
     ]
 
 
-def test_a_shorter_list_is_the_head_of_a_longer_one() -> None:
+def test_shorter_list_is_a_prefix_of_a_longer_one() -> None:
     mix = [("linear", 5, 1.0), ("system", 1, 2.0)]
     for split in ("train", "held_out"):
         assert sample_problems(mix, 20, seed=3, split=split) == sample_problems(mix, 50, seed=3, split=split)[:20]
     assert sample_problems(mix, 20, seed=3) != sample_problems(mix, 20, seed=4)
 
 
-def test_the_mix_is_kept_by_weight() -> None:
+def test_parts_are_sampled_in_proportion_to_their_weights() -> None:
     mix = [("linear", 1, 1.0), ("quadratic", 2, 3.0)]
     counts = Counter((problem.family, problem.level) for problem in sample_problems(mix, 2_000, seed=0))
     assert counts["linear", 1] / 2_000 == pytest.approx(0.25, abs=0.03)  # three standard errors
@@ -49,14 +49,14 @@ def test_each_split_stays_on_its_side(family: str) -> None:
         assert split == "train" or len({problem.canonical for problem in problems}) == 100
 
 
-def test_held_out_problems_run_out_with_an_error_that_says_how_many_there_are() -> None:
+def test_exhausted_held_out_space_is_reported_with_its_size() -> None:
     everything = sample_problems([("linear", 2, 1.0)], 64, seed=0, split="held_out")
-    assert {problem.canonical for problem in everything} == forms("linear", 2, "held_out").keys()
+    assert {problem.canonical for problem in everything} == canonical_forms("linear", 2, "held_out").keys()
     with pytest.raises(BadInput, match=r"held_out problems of linear level 2: expected one more .* got all 64 already"):
         sample_problems([("linear", 2, 1.0)], 65, seed=0, split="held_out")
 
 
-def test_training_problems_repeat_where_the_space_is_small() -> None:
+def test_training_problems_of_a_small_space_repeat() -> None:
     problems = sample_problems([("linear", 2, 1.0)], 500, seed=0)
     assert len({problem.question for problem in problems}) < len({problem.id for problem in problems}) == 500
 
@@ -81,15 +81,15 @@ def test_training_problems_repeat_where_the_space_is_small() -> None:
     ],
 )
 def test_the_sizes_of_the_spaces(family: str, level: int, num_forms: int, num_held_out: int) -> None:
-    found = forms(family, level)
+    found = canonical_forms(family, level)
     assert len(found) == num_forms
-    held_out = forms(family, level, "held_out")
+    held_out = canonical_forms(family, level, "held_out")
     assert len(held_out) == num_held_out
     assert held_out.items() <= found.items()
     assert all(item.canonical == form for form, item in found.items())
 
 
-def test_a_held_out_set_shares_out_what_a_small_level_lacks() -> None:
+def test_larger_levels_fill_the_share_of_a_small_level() -> None:
     problems = held_out_set("linear", 500)
     assert Counter(problem.level for problem in problems) == {1: 109, 2: 64, 3: 109, 4: 109, 5: 109}
     assert len({problem.canonical for problem in problems}) == 500
@@ -97,13 +97,13 @@ def test_a_held_out_set_shares_out_what_a_small_level_lacks() -> None:
     assert len(everything) == 92 + 252 + 136
 
 
-def test_demonstrate_without_slips_is_the_problems_own_demonstration() -> None:
+def test_demonstrate_without_slips_returns_the_demonstration_of_the_record() -> None:
     for problem in sample_problems(LINEAR_MIX, 50, seed=0):
         assert demonstrate(problem, random.Random(0)) == problem.demonstration
         assert problem.demonstration.endswith(f"\\boxed{{{problem.reference}}}")
 
 
-def test_the_teacher_slips_at_the_rate_asked() -> None:
+def test_demonstrations_slip_at_the_given_rate() -> None:
     rng = random.Random(0)
     problems = sample_problems([("linear", 4, 1.0)], 2_000, seed=0)
     slipped = sum(demonstrate(problem, rng, 0.65) != problem.demonstration for problem in problems)
@@ -115,7 +115,7 @@ def _problem(question: str = "Solve for x: 2x+3=11", family: str = "linear") -> 
     return Problem(id="p", question=question, reference="4", family=family)
 
 
-def test_demonstrate_refuses_what_it_cannot_do() -> None:
+def test_demonstrate_rejects_invalid_arguments() -> None:
     with pytest.raises(BadSetting, match=r"slip_rate: expected a number from 0 to 1, got 1\.5"):
         demonstrate(_problem(), random.Random(0), 1.5)
     with pytest.raises(BadSetting, match=r"family: expected one of linear, .*, got 'poetry'"):
@@ -136,15 +136,15 @@ def test_demonstrate_refuses_what_it_cannot_do() -> None:
         ({"mix": [("linear", 6, 1.0)]}, r"family 'linear': expected a level among \[1, 2, 3, 4, 5\], got 6"),
     ],
 )
-def test_sample_problems_refuses_bad_settings(changed: dict, message: str) -> None:
+def test_sample_problems_rejects_invalid_settings(changed: dict, message: str) -> None:
     settings = {"mix": LINEAR_MIX, "count": 1, "seed": 0, "split": "train"} | changed
     with pytest.raises(BadSetting, match=message):
         sample_problems(settings.pop("mix"), settings.pop("count"), **settings)
 
 
-def test_pick_is_even_and_signed_leaves_out_zero() -> None:
+def test_pick_is_uniform_and_nonzero_integers_omits_zero() -> None:
     rng = random.Random(0)
     counts = Counter(pick(rng, "abc") for _ in range(3_000))
     assert set(counts) == set("abc")
     assert max(counts.values()) < 1_100
-    assert signed(2) == (-2, -1, 1, 2)
+    assert nonzero_integers(2) == (-2, -1, 1, 2)

@@ -1,4 +1,4 @@
-"""What a grader says of itself is read once and refused by name; no attribute can end the caller or go unnoticed."""
+"""Grader specification: attributes are read once, and an invalid one is an error that names it."""
 
 import itertools
 import textwrap
@@ -9,7 +9,7 @@ import pytest
 
 from graders import BadGrader, BadInput, GraderPool, SandboxUnavailable, Status
 from graders.grader import as_grader
-from graders.sandbox.child.grader_spec import MAX_ANSWERS_PER_PROCESS, MAX_EXAMPLES, declared
+from graders.sandbox.child.grader_spec import MAX_ANSWERS_PER_PROCESS, MAX_EXAMPLES, read_grader_spec
 
 PLUG_IN = """
 import os, sys, time
@@ -77,7 +77,7 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"answers_per_process": "8"}, "answers_per_process from 0, for no bound, to 1024, got str '8'"),
+        ({"answers_per_process": "8"}, "answers_per_process from 0, for no limit, to 1024, got str '8'"),
         ({"answers_per_process": -1}, "answers_per_process from 0, .*got int -1"),
         ({"answers_per_process": True}, "answers_per_process from 0, .*got bool True"),
         ({"answers_per_process": float("nan")}, "answers_per_process from 0, .*got float nan"),
@@ -93,7 +93,7 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"examples": [("7", "7", "right")]}, "'right' is not a valid Status"),
         ({"examples": [(7, "7", "correct")]}, "expected texts, got int"),
         ({"examples": [("\ud800", "7", "correct")]}, "surrogates not allowed"),
-        ({"examples": [("7" * 100_001, "7", "incorrect")]}, "examples of at most 100000 bytes in all"),
+        ({"examples": [("7" * 100_001, "7", "incorrect")]}, "examples of at most 100000 bytes in total, got 100002"),
         ({"examples": raised(ZeroDivisionError)}, "attribute examples.*got ZeroDivisionError: planted"),
         ({"requires": raised(SystemExit)}, "attribute requires.*got SystemExit: planted"),
         ({"shown": raised(RuntimeError)}, "attribute shown.*got RuntimeError: planted"),
@@ -102,9 +102,9 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"__getattr__": lambda self, name: self}, "answers_per_process from 0, .*got Changed"),
     ],
 )
-def test_an_attribute_that_is_not_what_it_should_be_is_named(attributes: dict[str, Any], message: str) -> None:
+def test_invalid_attribute_is_named(attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadGrader, match=message):
-        declared(changed(**attributes), trusted=False)
+        read_grader_spec(changed(**attributes), trusted=False)
 
 
 @pytest.mark.parametrize(
@@ -121,16 +121,16 @@ def test_an_attribute_that_is_not_what_it_should_be_is_named(attributes: dict[st
         (raised(ZeroDivisionError), "got ZeroDivisionError: planted"),
     ],
 )
-def test_a_name_is_a_plain_line(name: object, message: str) -> None:
+def test_name_must_be_a_plain_line(name: object, message: str) -> None:
     with pytest.raises(BadGrader, match=message):
         as_grader(changed(name=name), where="here")
 
 
-def test_what_a_grader_does_not_say_has_defaults() -> None:
-    said = declared(changed(), trusted=False)
-    assert said == ("good", None, False, False, 8, [], [])
-    assert declared(changed(), trusted=True).answers_per_process == 0
-    endless = declared(changed(examples=itertools.repeat(("7", "7", Status.CORRECT))), trusted=False)
+def test_missing_attributes_have_defaults() -> None:
+    spec = read_grader_spec(changed(), trusted=False)
+    assert spec == ("good", None, False, False, 8, [], [])
+    assert read_grader_spec(changed(), trusted=True).answers_per_process == 0
+    endless = read_grader_spec(changed(examples=itertools.repeat(("7", "7", Status.CORRECT))), trusted=False)
     assert len(endless.examples) == MAX_EXAMPLES
 
 
@@ -141,24 +141,24 @@ def test_what_a_grader_does_not_say_has_defaults() -> None:
         ("Hint", BadGrader, "method read.*name 'Nonsense' is not defined"),
     ],
 )
-def test_a_pool_refuses_such_a_grader_at_its_start(
+def test_pool_rejects_an_invalid_grader_when_it_starts(
     plug_in: Path, attribute: str, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
         GraderPool(f"{plug_in}:{attribute}").grade([("1", "1")])
 
 
-def test_a_failure_to_show_is_an_error_of_its_item_alone(plug_in: Path) -> None:
+def test_failure_of_shown_is_an_error_of_one_item(plug_in: Path) -> None:
     with GraderPool(f"{plug_in}:Shows") as pool:
         verdicts = pool.grade([("1", "1!"), ("1", "raise"), ("1", "int"), ("1", "surrogate"), ("1", "1!")])
         counts = pool.counts
     assert [v.status.value for v in verdicts] == ["correct", "error", "error", "incorrect", "correct"]
     assert verdicts[1].detail == "ZeroDivisionError: division by zero"
-    assert "expected a str of shown(), got int" in verdicts[2].detail
+    assert "expected shown() to return a str or None, got int" in verdicts[2].detail
     assert (counts["error"], counts["correct"]) == (2, 2)
 
 
-def test_a_canary_that_fails_says_how(plug_in: Path) -> None:
+def test_detail_of_a_failed_canary_contains_the_error(plug_in: Path) -> None:
     with GraderPool(f"{plug_in}:Async", num_workers=1) as pool:
         verdict = pool.grade([("1", "1")])[0]
     assert (verdict.status, verdict.method) == (Status.ERROR, "canary")
@@ -166,14 +166,14 @@ def test_a_canary_that_fails_says_how(plug_in: Path) -> None:
     assert "expected a graders.Verdict, got coroutine" in verdict.detail
 
 
-def test_a_memory_limit_that_the_loaded_grader_fills_is_refused(plug_in: Path) -> None:
-    with pytest.raises(BadInput, match=r"expected memory_limit_bytes of at least \d+, for the loaded grader takes up"):
+def test_memory_limit_that_the_loaded_grader_fills_is_rejected(plug_in: Path) -> None:
+    with pytest.raises(BadInput, match=r"expected memory_limit_bytes of at least \d+, because the loaded grader needs"):
         GraderPool(f"{plug_in}:Heavy", memory_limit_bytes=1 << 27).grade([("1", "1")])
     with GraderPool(f"{plug_in}:Heavy", memory_limit_bytes=1 << 29) as pool:
         assert pool.grade([("1", "1")])[0].correct
 
 
-def test_a_grader_that_dies_while_loading_is_quoted(tmp_path: Path) -> None:
+def test_stderr_of_a_grader_that_dies_while_loading_is_quoted(tmp_path: Path) -> None:
     path = tmp_path / "dying.py"
     path.write_text('import os\nos.write(2, b"first\\nout of \\x1b[31mluck\\n")\nos._exit(7)\n')
     with pytest.raises(SandboxUnavailable, match=r"died with exit code 7 \(out of \[31mluck\); run graders doctor"):

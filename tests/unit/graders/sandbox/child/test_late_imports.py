@@ -1,4 +1,4 @@
-"""A late import inside the sandbox is an error that names the module, never a quietly different verdict."""
+"""Late imports: an import inside the sandbox is an error that names the module, never a different verdict."""
 
 import textwrap
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graders import GraderPool, Status
-from graders.sandbox.host.task_queue import module_in
+from graders.sandbox.host.task_queue import late_import_in
 
 LATE = """
 import xml
@@ -47,7 +47,7 @@ def late_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_late_import_is_an_error_and_taints_nothing_after_it(late_file: Path) -> None:
+def test_late_import_is_an_error_of_one_answer(late_file: Path) -> None:
     with GraderPool(f"{late_file}:Late", num_workers=1) as pool:
         verdicts = pool.grade([("import", ""), ("", ""), ("open", ""), ("", "")])
     assert [(v.status.value, v.method) for v in verdicts] == [
@@ -60,13 +60,13 @@ def test_late_import_is_an_error_and_taints_nothing_after_it(late_file: Path) ->
     assert "open of /etc/hostname" in verdicts[2].detail
 
 
-def test_examples_warm_imports_up_and_tell_absent_modules(late_file: Path) -> None:
+def test_examples_preload_imports_and_reveal_absent_modules(late_file: Path) -> None:
     with GraderPool(f"{late_file}:Warm", num_workers=1) as pool:
         verdicts = pool.grade([("import", ""), ("absent", "")])
     assert [(v.status, v.method) for v in verdicts] == [(Status.CORRECT, "full"), (Status.INCORRECT, "fallback")]
 
 
-def test_parts_of_loaded_packages_are_learnt_and_the_answer_graded_again(late_file: Path) -> None:
+def test_submodules_of_loaded_packages_are_preloaded_and_the_answer_is_graded_again(late_file: Path) -> None:
     with GraderPool(f"{late_file}:Late", num_workers=1) as pool:
         verdicts = pool.grade([("", ""), ("part", ""), ("absent part", ""), ("absent", ""), ("part", ""), ("main", "")])
         again = pool.grade([("part", ""), ("absent", "")])
@@ -84,7 +84,20 @@ def test_parts_of_loaded_packages_are_learnt_and_the_answer_graded_again(late_fi
     assert counts.get("crashes", 0) == 0
 
 
-def test_a_module_is_read_off_a_detail() -> None:
-    assert module_in("import of sympy.physics inside the sandbox; exercise it") == "sympy.physics"
-    assert module_in("import of ../../x inside the sandbox") is None
-    assert module_in("open of /etc/hostname inside the sandbox") is None
+def test_module_in_the_temporary_folder_is_preloaded(late_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = late_file.parent / "late_package"
+    package.mkdir()
+    for module in ("__init__", "part"):
+        (package / f"{module}.py").touch()
+    late_file.write_text(
+        late_file.read_text().replace("xml.dom.minidom", "late_package.part") + "import late_package\n"
+    )
+    monkeypatch.syspath_prepend(str(late_file.parent))
+    with GraderPool(f"{late_file}:Late", num_workers=1) as pool:
+        assert [v.method for v in pool.grade([("part", ""), ("absent", "")])] == ["full", "fallback"]
+
+
+def test_module_is_parsed_from_the_detail() -> None:
+    assert late_import_in("import of sympy.physics inside the sandbox; exercise it") == "sympy.physics"
+    assert late_import_in("import of ../../x inside the sandbox") is None
+    assert late_import_in("open of /etc/hostname inside the sandbox") is None

@@ -1,4 +1,4 @@
-"""Whatever a plug-in gives in a verdict's place is an error that names the field, or over budget; never a reward."""
+"""Verdict validation: an invalid verdict of a plug-in is an error that names the field, never a reward."""
 
 import textwrap
 from collections import Counter
@@ -9,8 +9,8 @@ import pytest
 
 from graders import BadGrader, GraderPool, Status, Verdict
 from graders.integrations.reward_functions import to_openrlhf, to_trl, to_verl
-from graders.sandbox.child.validate_verdict import sound
-from graders.sandbox.diagnostics import describe, kind_of
+from graders.sandbox.child.validate_verdict import validate_verdict
+from graders.sandbox.diagnostics import describe, type_name
 
 PLUG_IN = """
 import enum, math, os
@@ -74,7 +74,7 @@ def endless():
     while True:
         pass
 
-DEEDS = {
+ACTIONS = {
     "status str": lambda: made(status="correct"),
     "status subclass": lambda: made(status=Text("correct")),
     "status another enum": lambda: made(status=Mine.CORRECT),
@@ -115,7 +115,7 @@ DEEDS = {
     "Verdict dict": lambda: {"status": "correct", "score": 1.0},
     "Verdict tuple": lambda: (Status.CORRECT, None, "g", "m", "d", 0.0),
     "Verdict generator": lambda: (made() for _ in "1"),
-    "ValueError": lambda: raised(ValueError("ValueError of its own")),
+    "ValueError": lambda: raised(ValueError("ValueError of the grader")),
     "SystemExit": lambda: raised(SystemExit(0)),
     "KeyboardInterrupt": lambda: raised(KeyboardInterrupt()),
     "GeneratorExit": lambda: raised(GeneratorExit()),
@@ -135,9 +135,9 @@ class Kept:
     answers_per_process = 0
 
     def grade(self, completion, reference, *, question=None):
-        deed = DEEDS.get(completion) or OVER.get(completion)
-        if deed is not None:
-            return deed()
+        action = ACTIONS.get(completion) or OVER.get(completion)
+        if action is not None:
+            return action()
         return made(status=Status.CORRECT if completion == reference else Status.INCORRECT)
 
 class Thrown(Kept):
@@ -156,13 +156,13 @@ class Halves(Kept):
 """
 SCOPE: dict = {}
 exec(PLUG_IN, SCOPE)
-DEEDS, OVER = list(SCOPE["DEEDS"]), list(SCOPE["OVER"])
+ACTIONS, OVER = list(SCOPE["ACTIONS"]), list(SCOPE["OVER"])
 KINDS = ["Kept", "Thrown", "Halves"]
 
 
 @pytest.fixture(scope="module")
 def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("unsound") / "unsound.py"
+    path = tmp_path_factory.mktemp("invalid") / "invalid.py"
     path.write_text(textwrap.dedent(PLUG_IN))
     return path
 
@@ -173,66 +173,66 @@ def pool(plug_in: Path, request: pytest.FixtureRequest) -> Iterator[GraderPool]:
         yield pool
 
 
-def test_nothing_unsound_is_a_reward_and_all_of_it_is_counted(pool: GraderPool) -> None:
+def test_invalid_verdicts_are_errors_and_are_counted(pool: GraderPool) -> None:
     before = pool.counts
-    deeds = [*DEEDS, *OVER, "1", "2"]
-    verdicts = dict(zip(deeds, pool.grade([(deed, "1") for deed in deeds]), strict=True))
-    assert {deed: verdicts[deed].status for deed in DEEDS} == dict.fromkeys(DEEDS, Status.ERROR)
-    for deed in OVER:  # on a machine where a hang gets next to no processor, nobody can tell it from bad luck
-        assert verdicts[deed].status is Status.OVER_BUDGET or verdicts[deed].method == "starved", verdicts[deed]
-    assert [verdicts[said].status for said in ("1", "2")] == [Status.CORRECT, Status.INCORRECT]
-    for deed in DEEDS:
-        assert deed.split()[0] in verdicts[deed].detail, (deed, verdicts[deed])
-        assert len(verdicts[deed].detail) <= 500
+    actions = [*ACTIONS, *OVER, "1", "2"]
+    verdicts = dict(zip(actions, pool.grade([(action, "1") for action in actions]), strict=True))
+    assert {action: verdicts[action].status for action in ACTIONS} == dict.fromkeys(ACTIONS, Status.ERROR)
+    for action in OVER:  # on a busy machine, a hang may get too little processor time to be over budget
+        assert verdicts[action].status is Status.OVER_BUDGET or verdicts[action].method == "starved", verdicts[action]
+    assert [verdicts[text].status for text in ("1", "2")] == [Status.CORRECT, Status.INCORRECT]
+    for action in ACTIONS:
+        assert action.split()[0] in verdicts[action].detail, (action, verdicts[action])
+        assert len(verdicts[action].detail) <= 500
     given = Counter(verdict.status.value for verdict in verdicts.values())
     assert {status: pool.counts[status] - before.get(status, 0) for status in given} == given
 
 
-def test_a_trainer_is_given_no_reward_for_what_is_unsound(pool: GraderPool) -> None:
-    deeds = ["status str", "Verdict None", "duration_s forced nan", "detail 10 MB", "1", "2"]
-    key = ["1"] * len(deeds)
-    assert to_trl(pool)(prompts=deeds, completions=deeds, solution=key) == [None, None, None, None, 1.0, 0.0]
-    for deed in deeds[:4]:
-        given = to_verl(pool)("source", deed, "1")
+def test_trainers_get_no_reward_for_invalid_verdicts(pool: GraderPool) -> None:
+    actions = ["status str", "Verdict None", "duration_s forced nan", "detail 10 MB", "1", "2"]
+    key = ["1"] * len(actions)
+    assert to_trl(pool)(prompts=actions, completions=actions, solution=key) == [None, None, None, None, 1.0, 0.0]
+    for action in actions[:4]:
+        given = to_verl(pool)("source", action, "1")
         assert (given["score"] != given["score"], given["acc"], given["grader_error"]) == (True, False, True)
-    given = to_openrlhf(pool)(deeds, [""] * len(deeds), key)
+    given = to_openrlhf(pool)(actions, [""] * len(actions), key)
     assert [float(reward) for reward in given["rewards"]][4:] == [1.0, 0.0]
     assert [float(flag) for flag in given["extra_logs"]["grader_error"]] == [1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 
 
-def test_a_part_of_a_cascade_is_held_to_the_same(plug_in: Path) -> None:
+def test_verdicts_inside_a_cascade_are_validated(plug_in: Path) -> None:
     with GraderPool(f"cascade:{plug_in}:Halves,exact", time_limit_s=0.5) as pool:
         verdicts = pool.grade([("#### 2", "1"), ("#### 1", "1"), ("status str", "1"), ("Verdict True", "1")])
     assert [verdict.status.value for verdict in verdicts] == ["incorrect", "correct", "error", "error"]
     assert "got str 'correct'" in verdicts[2].detail
 
 
-def test_a_sound_verdict_passes_with_its_texts_cut_and_its_time_measured() -> None:
+def test_valid_verdict_passes_with_its_texts_cut_and_its_duration_measured() -> None:
     given = Verdict(Status.INCORRECT, "a" * 5000, "g" * 200, "m" * 50, "one\ntwo" + "d" * 600, 5)
-    kept = sound(given, "name", 0.25)
+    kept = validate_verdict(given, "name", 0.25)
     assert kept == Verdict(Status.INCORRECT, "a" * 4096, "g" * 100, "m" * 40, "one two" + "d" * 493, 0.25)
-    assert sound(Verdict(Status.CORRECT, None, "", "", "", 0.0), "name", 0.0).correct
+    assert validate_verdict(Verdict(Status.CORRECT, None, "", "", "", 0.0), "name", 0.0).correct
 
 
-def test_what_is_unsound_is_named_with_what_was_expected() -> None:
+def test_error_names_the_invalid_field_and_the_expected_value() -> None:
     with pytest.raises(BadGrader, match=r"grader 'mine': expected a graders.Verdict, got NoneType None"):
-        sound(None, "mine", 0.0)
+        validate_verdict(None, "mine", 0.0)
     with pytest.raises(
         BadGrader, match=r"status is one of graders.Status, such as Status.INCORRECT, got str 'correct'"
     ):
-        sound(SCOPE["DEEDS"]["status str"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["status str"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose answer has at most 1048576 characters, got str of 50000000 characters"):
-        sound(SCOPE["DEEDS"]["answer 50 MB"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["answer 50 MB"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose detail can be encoded, without lone surrogates"):
-        sound(SCOPE["DEEDS"]["detail surrogate"](), "mine", 0.0)
-    with pytest.raises(BadGrader, match="whose duration_s is a finite number from 0 on, got float nan"):
-        sound(SCOPE["DEEDS"]["duration_s forced nan"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["detail surrogate"](), "mine", 0.0)
+    with pytest.raises(BadGrader, match="whose duration_s is a finite number >= 0, got float nan"):
+        validate_verdict(SCOPE["ACTIONS"]["duration_s forced nan"](), "mine", 0.0)
     with pytest.raises(BadGrader, match="whose method is a str, got list"):
-        sound(SCOPE["DEEDS"]["method list"](), "mine", 0.0)
+        validate_verdict(SCOPE["ACTIONS"]["method list"](), "mine", 0.0)
 
 
-def test_an_exception_is_described_whatever_its_text_and_type_do() -> None:
+def test_any_exception_can_be_described() -> None:
     assert describe(ValueError("one\ntwo\ud800")) == "ValueError: one two?"
     assert describe(SCOPE["Mute"]()) == "Mute"
     assert len(describe(SCOPE["Loud"]())) == 500
-    assert kind_of(SCOPE["Masked"]()) == "Masked"
+    assert type_name(SCOPE["Masked"]()) == "Masked"

@@ -1,4 +1,4 @@
-"""What a zygote does where the system has run out of something."""
+"""Zygote: a failed fork leaks no descriptors and is reported with a remedy."""
 
 import os
 import resource
@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from graders.sandbox.child.zygote import Nursery
-from graders.sandbox.protocol import Fork, Stillborn
+from graders.sandbox.child.zygote import Spawner
+from graders.sandbox.protocol import Spawn, SpawnFailed
 
 
 def descriptors() -> set[str]:
@@ -18,21 +18,21 @@ def descriptors() -> set[str]:
 
 
 @pytest.mark.parametrize("spare", [0, 2, 3, 4, 5])  # three pipes take six
-def test_a_worker_for_whom_there_are_too_few_files_takes_none_along(spare: int) -> None:
+def test_failed_spawn_leaks_no_descriptor(spare: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     unused: Any = None
     with ours, theirs:
-        nursery = Nursery(theirs, unused, unused, unused, unused, unused)
+        spawner = Spawner(theirs, unused, unused, unused, unused, unused)
         before = descriptors()
         lowest_free = os.dup(0)
         os.close(lowest_free)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free + spare, hard))
         try:
-            nursery._fork(Fork(7, "grade"))
+            spawner._spawn(Spawn(7, "grade"))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        said = msgspec.msgpack.decode(ours.recv(1 << 16), type=Stillborn)
+        message = msgspec.msgpack.decode(ours.recv(1 << 16), type=SpawnFailed)
         assert descriptors() == before
-    assert said.token == 7
-    assert "raise the limit on open files" in said.reason
+    assert message.token == 7
+    assert "raise the limit on open files" in message.reason

@@ -1,4 +1,4 @@
-"""Known answers after each batch of a stranger's grader: a worker that has gone bad voids what it said."""
+"""Canaries: known answers after each batch of a third-party grader detect a worker whose verdicts are wrong."""
 
 import textwrap
 from pathlib import Path
@@ -28,7 +28,7 @@ class Poisonable:
 """
 
 
-def test_a_poisoned_worker_is_found_and_its_batch_is_done_again(tmp_path: Path) -> None:
+def test_batch_of_a_poisoned_worker_is_graded_again(tmp_path: Path) -> None:
     (tmp_path / "poisonable.py").write_text(textwrap.dedent(POISONABLE))
     items = [
         ("1", "1"),
@@ -56,7 +56,7 @@ def test_a_poisoned_worker_is_found_and_its_batch_is_done_again(tmp_path: Path) 
     assert counts["canaries"] == 4
 
 
-def test_verdicts_are_not_delivered_before_the_canaries_have_spoken(tmp_path: Path) -> None:
+def test_verdicts_are_withheld_until_the_canaries_are_checked(tmp_path: Path) -> None:
     (tmp_path / "poisonable.py").write_text(textwrap.dedent(POISONABLE))
     with GraderPool(f"{tmp_path}/poisonable.py:Poisonable", num_workers=1) as pool:
         seen = dict(pool.stream([("always right", "2"), ("1", "2")]))

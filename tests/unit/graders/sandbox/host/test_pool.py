@@ -1,4 +1,4 @@
-"""The pool keeps its promises: order, deadlines, limits, honest failures, nothing lost."""
+"""Grader pool: order of verdicts, deadlines, limits, failures and invalid arguments."""
 
 import asyncio
 import threading
@@ -26,19 +26,19 @@ def test_verdicts_come_in_input_order(pool: GraderPool) -> None:
     assert [verdict.correct for verdict in pool.grade(items)] == [k % 7 == 3 for k in range(300)]
 
 
-def test_stream_gives_every_index_once(pool: GraderPool) -> None:
+def test_stream_yields_every_index_once(pool: GraderPool) -> None:
     pairs = list(pool.stream([(str(k), "5") for k in range(100)]))
     assert sorted(index for index, _ in pairs) == list(range(100))
     assert [index for index, verdict in pairs if verdict.correct] == [5]
 
 
-@pytest.mark.parametrize("deed", ["power", "sum", "sleep"])
-def test_hang_is_over_budget_in_time_and_harms_no_other(pool: GraderPool, deed: str) -> None:
+@pytest.mark.parametrize("action", ["power", "sum", "sleep"])
+def test_hang_is_over_budget_at_the_limit_and_affects_no_other_item(pool: GraderPool, action: str) -> None:
     delays = pool.counts.get("delays", 0)
     begin = time.perf_counter()
-    verdicts = pool.grade([("1", "1"), (deed, "1"), ("2", "1"), ("1", "1")])
+    verdicts = pool.grade([("1", "1"), (action, "1"), ("2", "1"), ("1", "1")])
     took_s = time.perf_counter() - begin
-    # on a busy machine, a worker is given back what it waited for a processor
+    # on a busy machine, the deadline is extended by the time spent waiting for a processor
     assert took_s < LIMIT_S + 0.25 + (9 * LIMIT_S if pool.counts.get("delays", 0) > delays else 0)
     assert [v.status for v in verdicts] == ["correct", "over_budget", "incorrect", "correct"]
     assert verdicts[1].method == "deadline"
@@ -46,16 +46,17 @@ def test_hang_is_over_budget_in_time_and_harms_no_other(pool: GraderPool, deed: 
 
 
 @pytest.mark.parametrize(
-    ("deed", "method"), [("memory", "memory"), ("recursion", "recursion"), ("digits", "digits"), ("numeral", "digits")]
+    ("action", "method"),
+    [("memory", "memory"), ("recursion", "recursion"), ("digits", "digits"), ("numeral", "digits")],
 )
-def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, deed: str, method: str) -> None:
-    verdicts = pool.grade([(deed, "1"), ("1", "1")])
+def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, action: str, method: str) -> None:
+    verdicts = pool.grade([(action, "1"), ("1", "1")])
     assert (verdicts[0].status, verdicts[0].method) == (Status.OVER_BUDGET, method)
     assert verdicts[1].correct
 
 
 @pytest.mark.parametrize(
-    ("deed", "method", "detail"),
+    ("action", "method", "detail"),
     [
         ("raise", "exception", "ValueError: planted"),
         ("raise_exit", "exception", "SystemExit: 0"),
@@ -65,15 +66,15 @@ def test_exhausted_memory_stack_or_digits_are_over_budget(pool: GraderPool, deed
         ("exit", "crash", "exit code 0"),
     ],
 )
-def test_failure_of_the_grader_is_an_error(pool: GraderPool, deed: str, method: str, detail: str) -> None:
-    verdicts = pool.grade([("1", "1"), (deed, deed), ("1", "1")])
+def test_failure_of_the_grader_is_an_error(pool: GraderPool, action: str, method: str, detail: str) -> None:
+    verdicts = pool.grade([("1", "1"), (action, action), ("1", "1")])
     assert (verdicts[1].status, verdicts[1].method) == (Status.ERROR, method)
     assert detail in verdicts[1].detail
     assert verdicts[0].correct
     assert verdicts[2].correct
 
 
-def test_long_texts_are_cut_and_endless_ones_are_an_error(pool: GraderPool) -> None:
+def test_long_texts_are_cut_and_very_long_ones_are_an_error(pool: GraderPool) -> None:
     wordy, endless = pool.grade([("wordy", "1"), ("flood", "1")])
     assert wordy.answer is not None
     assert [len(text) for text in (wordy.answer, wordy.method, wordy.detail)] == [4096, 40, 500]
@@ -103,14 +104,14 @@ def test_time_in_the_queue_is_not_counted(pool: GraderPool) -> None:
     assert all(verdict.correct for verdict in verdicts)
 
 
-def test_leaving_a_stream_early_drops_the_rest(pool: GraderPool) -> None:
+def test_leaving_a_stream_early_cancels_the_rest(pool: GraderPool) -> None:
     for _, verdict in pool.stream([("1", "1")] * 200):
         assert verdict.correct
         break
     assert pool.grade([("1", "1")])[0].correct
 
 
-def test_text_that_no_encoding_carries_and_text_too_large(pool: GraderPool) -> None:
+def test_surrogates_are_replaced_and_large_texts_are_over_budget(pool: GraderPool) -> None:
     verdicts = pool.grade([("\ud800", "1"), ("1", "1"), ("x" * (1 << 20), "1"), ("", "")])
     assert [v.status.value for v in verdicts] == ["incorrect", "correct", "over_budget", "correct"]
     assert verdicts[2].method == "size"
@@ -137,7 +138,7 @@ def test_the_limit_covers_reading_and_judging_together(mischief_file: Path) -> N
     assert (verdict.status, verdict.method) == (Status.OVER_BUDGET, "deadline")
 
 
-def test_counts_tell_what_happened(mischief_file: Path) -> None:
+def test_counts_of_verdicts_and_events(mischief_file: Path) -> None:
     with GraderPool(f"{mischief_file}:Mischief", time_limit_s=LIMIT_S) as pool:
         pool.grade([("sleep", "1"), ("raise", "1"), ("1", "1"), ("exit", "1")])
         counts = pool.counts
@@ -147,10 +148,10 @@ def test_counts_tell_what_happened(mischief_file: Path) -> None:
         "correct": 1,
         "kills": 1,
     }
-    assert counts["crashes"] == 2  # a crash is tried once more, alone, before it is believed
+    assert counts["crashes"] == 2  # a task that crashes is retried once, alone
 
 
-def test_closed_pool_fails_what_is_unfinished_and_starts_anew(mischief_file: Path) -> None:
+def test_closed_pool_fails_unfinished_work_and_can_start_again(mischief_file: Path) -> None:
     pool = GraderPool(f"{mischief_file}:Mischief", time_limit_s=60)
     future = pool.submit([("sleep", "1")])
     pool.close()
@@ -169,7 +170,7 @@ def test_closed_pool_fails_what_is_unfinished_and_starts_anew(mischief_file: Pat
         ({"memory_limit_bytes": 1}, "64 MiB"),
     ],
 )
-def test_bad_settings_are_refused(settings: dict, message: str) -> None:
+def test_bad_settings_are_rejected(settings: dict, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         GraderPool(**settings)
 
@@ -186,7 +187,7 @@ def test_bad_item_is_named(mischief_file: Path, item: object) -> None:
         GraderPool(f"{mischief_file}:Mischief").grade([("1", "1"), item])  # type: ignore[list-item]
 
 
-def test_texts_of_other_libraries_are_texts(pool: GraderPool) -> None:
+def test_str_subclasses_are_accepted(pool: GraderPool) -> None:
     class Text(str):
         __slots__ = ()
 
@@ -194,11 +195,11 @@ def test_texts_of_other_libraries_are_texts(pool: GraderPool) -> None:
     assert [verdict.correct for verdict in pool.grade(items)] == [True, False, True]
 
 
-def test_no_items_give_no_verdicts(mischief_file: Path) -> None:
+def test_empty_input_returns_no_verdicts(mischief_file: Path) -> None:
     assert GraderPool(f"{mischief_file}:Mischief").grade([]) == []
 
 
-def test_unknown_and_broken_graders_are_refused_by_the_class_they_deserve(tmp_path: Path) -> None:
+def test_unknown_and_broken_graders_raise_the_matching_error(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "nameless.py").write_text("class G:\n    def grade(self): ...")
     (tmp_path / "dies.py").write_text("import os; os._exit(7)")
@@ -214,6 +215,6 @@ def test_unknown_and_broken_graders_are_refused_by_the_class_they_deserve(tmp_pa
             GraderPool(spec).grade([("1", "1")])
 
 
-def test_missing_layer_is_refused(mischief_file: Path) -> None:
+def test_missing_layer_is_an_error(mischief_file: Path) -> None:
     with pytest.raises(SandboxUnavailable, match=r"expected the layers \['moat'\]"):
         GraderPool(f"{mischief_file}:Mischief", require=["moat"]).grade([("1", "1")])

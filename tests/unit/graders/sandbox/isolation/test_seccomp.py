@@ -1,4 +1,4 @@
-"""The filter's decisions, told by a small interpreter of its instructions, also for machines this one is not."""
+"""System call filter: its decisions on every supported machine, computed by an interpreter of its instructions."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from graders.sandbox.isolation.syscalls import AUDIT_ARCH, NUMBERS
 KILL, REFUSE, ALLOW = 0x80000000, 0x0005000D, 0x7FFF0000
 MACHINES = ["x86_64", "aarch64"]
 WRITABLE = (1, 2, 4, 5)
-FORBIDDEN = {  # numbers of calls that must kill, per machine
+FORBIDDEN = {  # numbers of system calls that must kill the process, per machine
     "x86_64": {
         "socket": 41,
         "clone": 56,
@@ -65,7 +65,7 @@ def test_decisions_by_arguments(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_all_else_kills(machine: str) -> None:
+def test_all_other_calls_kill(machine: str) -> None:
     known = set(NUMBERS[machine].values())
     for number in range(600):
         if number not in known:
@@ -77,13 +77,13 @@ def test_all_else_kills(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_probing_calls_are_refused_softly(machine: str) -> None:
+def test_probing_calls_fail_with_eacces(machine: str) -> None:
     for name in seccomp.REFUSED:
         if name in NUMBERS[machine]:
             assert decide(machine, NUMBERS[machine][name]) == REFUSE, name
 
 
-def test_every_name_has_a_number_on_x86_64_and_fits_a_jump() -> None:
+def test_every_name_has_a_number_on_x86_64_and_jumps_fit_a_byte() -> None:
     names = {entry.removesuffix("_checked") for entry in seccomp.ALLOWED} | set(seccomp.REFUSED)
     assert names <= set(NUMBERS["x86_64"])
     for machine in MACHINES:

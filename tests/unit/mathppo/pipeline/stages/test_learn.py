@@ -1,4 +1,4 @@
-"""The learn stage: whose rollouts it takes, which it sets aside, and what it tells the learner of the run."""
+"""Stage `learn`: which rollouts it accepts or masks, and the settings it passes to the learner."""
 
 import math
 from pathlib import Path
@@ -12,8 +12,8 @@ from mathppo.errors import BadInput, BadSetting, StageFailed
 from mathppo.learner.backend import models
 from mathppo.learner.learner import Learner
 from mathppo.metrics import read_rows
+from mathppo.pipeline.stages.generate import sampling_of
 from mathppo.pipeline.stages.learn import learn, make_batch, open_learner, pretrain_critic, split_problems
-from mathppo.pipeline.stages.sample_and_grade import sampling_of
 from mathppo.pipeline.train import train
 from mathppo.progress import SILENT
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
@@ -36,7 +36,7 @@ def test_rollouts_of_an_earlier_step_are_learnt_from_and_reported(tokenizer: Pre
     assert row["stale_share"] == 0.5
 
 
-def test_rollouts_of_an_earlier_step_are_refused_where_the_clip_would_not_know_them(
+def test_rollouts_of_an_earlier_step_are_rejected_if_the_clip_refers_to_the_learner(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     learner, scored = at_step(2, stale_anchor="old"), [scored_rollout(policy_step=1), scored_rollout(policy_step=2)]
@@ -46,14 +46,14 @@ def test_rollouts_of_an_earlier_step_are_refused_where_the_clip_would_not_know_t
 
 
 @pytest.mark.parametrize("anchor", ["behaviour", "old"])
-def test_rollouts_of_a_later_step_are_refused(anchor: str, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_rollouts_of_a_later_step_are_rejected(anchor: str, tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(BadInput, match=r"expected rollouts of step 2 or before, the checkpoint's, got those of \[3\]"):
         learn(at_step(2, stale_anchor=anchor), [scored_rollout(policy_step=3)], tiny_config(), tokenizer)
 
 
 @pytest.mark.parametrize("field", ["prompt_ids", "completion_ids"])
 @pytest.mark.parametrize("token", [-1, 10_000, 2**64 - 1])
-def test_rollouts_of_another_vocabulary_are_refused(
+def test_rollouts_of_another_vocabulary_are_rejected(
     field: str, token: int, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     good = scored_rollout(problem_id="other")
@@ -65,7 +65,7 @@ def test_rollouts_of_another_vocabulary_are_refused(
         pretrain_critic(tiny_learner(), scored, tiny_config(), tokenizer, tmp_path / "log", SILENT)
 
 
-def test_truncated_rollouts_leave_the_losses_only_where_they_are_masked(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_truncated_rollouts_leave_the_losses_only_if_masked(tokenizer: PreTrainedTokenizerBase) -> None:
     scored = [scored_rollout(truncated=True, problem_id="cut"), scored_rollout()]
     for truncation in ("terminal", "bootstrap", "penalty", "mask"):
         batch = make_batch(scored, tiny_config(("learner.truncation", truncation)), tokenizer)
@@ -74,13 +74,13 @@ def test_truncated_rollouts_leave_the_losses_only_where_they_are_masked(tokenize
         make_batch(scored[:1], tiny_config(("learner.truncation", "mask")), tokenizer)
 
 
-def test_the_schedule_follows_the_share_of_the_run_that_is_done(tokenizer: PreTrainedTokenizerBase) -> None:
+def test_learning_rate_follows_the_progress_of_the_run(tokenizer: PreTrainedTokenizerBase) -> None:
     learner = at_step(3, lr_schedule="linear", lr=1e-3)
     row = learn(learner, [scored_rollout(policy_step=3)], tiny_config(("run.iterations", "4")), tokenizer)
     assert row["policy_lr"] == pytest.approx(0.25e-3)
 
 
-def test_an_iteration_that_takes_one_step_makes_no_frozen_pass_of_the_policy(
+def test_iteration_of_one_step_needs_no_frozen_pass_of_the_policy(
     tokenizer: PreTrainedTokenizerBase,
 ) -> None:
     learner, passes = tiny_learner(minibatches=1, micro_batch_size=128), []
@@ -102,7 +102,7 @@ def test_pretraining_ends_at_the_gate_or_with_the_epochs(
     assert all(math.isfinite(row.metrics["value_loss"]) for row in epochs)  # type: ignore[arg-type]
 
 
-def test_no_problem_is_both_fitted_and_measured_by() -> None:
+def test_critic_is_measured_on_problems_it_is_not_fitted_to() -> None:
     scored = [
         scored_rollout(problem_id=f"p{i % 7}", prompt_ids=[1, 3 + i % 7], sample_index=i // 7, reward=float(i % 2))
         for i in range(21)
@@ -116,7 +116,7 @@ def test_no_problem_is_both_fitted_and_measured_by() -> None:
         split_problems(held_out)
 
 
-def test_a_kl_after_the_first_update_needs_the_policy_it_refers_to(tmp_path: Path) -> None:
+def test_kl_after_the_first_update_needs_a_reference_policy(tmp_path: Path) -> None:
     config = tiny_config(("learner.kl_place", "loss"), ("learner.kl_coef", "0.1"), ("run.iterations", "2"))
     run = train(config, tmp_path / "run", SILENT)
     with pytest.raises(BadSetting, match=r"model\.path: expected the folder of the reference policy.* after 2 updates"):
@@ -128,7 +128,7 @@ def test_a_kl_after_the_first_update_needs_the_policy_it_refers_to(tmp_path: Pat
 
 
 @pytest.mark.parametrize("filtered", [("generator.top_p", "0.9"), ("generator.top_k", "5")])
-def test_a_filtered_sampler_is_not_learnt_from(
+def test_filtered_sampler_is_rejected_for_training(
     filtered: tuple[str, str], tmp_path: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
     config = tiny_config(filtered)

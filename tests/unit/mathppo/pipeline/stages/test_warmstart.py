@@ -1,4 +1,4 @@
-"""The warm start: a kill costs no more than the steps since its last state, whenever it comes."""
+"""Stage `warmstart`: a kill at any time loses at most the steps since the last state."""
 
 import os
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ class Killed(BaseException):
     pass
 
 
-class Noting(Silent):
-    """Notes how many steps of a task were done before."""
+class Recording(Silent):
+    """Records how many steps of each task were done before."""
 
     def __init__(self) -> None:
         self.done: list[int] = []
@@ -31,15 +31,13 @@ class Noting(Silent):
         yield lambda count, **numbers: None
 
 
-def test_a_kill_between_the_two_renames_of_a_state_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kill_between_the_two_renames_of_a_state_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, out, rename = tiny_config(), tmp_path / "warm", os.rename
     problems, _ = prepare(config, tmp_path / "problems", SILENT)
     warmstart(config, problems, tmp_path / "straight", SILENT)
 
     def kill(source: Path, target: Path) -> None:
-        if any(tmp_path.glob(".warm.partial.replaced")):  # the older state is out of the way, the newer one not there
+        if any(tmp_path.glob(".warm.partial.replaced")):  # the old state is renamed, the new one not yet
             raise Killed
         rename(source, target)
 
@@ -48,15 +46,15 @@ def test_a_kill_between_the_two_renames_of_a_state_loses_nothing(
         warmstart(config, problems, out, SILENT)
     monkeypatch.undo()
     assert not (tmp_path / "warm.partial").exists()
-    noting = Noting()
-    warmstart(config, problems, out, noting)
-    assert noting.done == [6]  # of 6, with states after 3 and 6
+    recording = Recording()
+    warmstart(config, problems, out, recording)
+    assert recording.done == [6]  # of 6; states are saved after 3 and 6
     ours, theirs = (checkpoint.verify_checkpoint(path).sha256 for path in (out, tmp_path / "straight"))
     assert ours == theirs
     assert {path.name for path in tmp_path.iterdir()} == {"problems", "straight", "warm"}
 
 
-def test_a_checkpoint_of_another_kind_is_not_taken_for_a_warm_start(tmp_path: Path) -> None:
+def test_checkpoint_of_another_kind_is_rejected(tmp_path: Path) -> None:
     config, out = tiny_config(), tmp_path / "warm"
     problems, _ = prepare(config, tmp_path / "problems", SILENT)
     checkpoint.save_checkpoint(out, step=40, folders={}, optimizers={})
