@@ -4,7 +4,7 @@
 #   docker run --rm mathppo doctor
 #   docker run --rm -v mathppo-runs:/runs mathppo train --run-dir /runs/first
 #
-# torch's default wheel for Linux carries CUDA libraries; to leave them out, name an index that serves CPU wheels:
+# The default torch wheel for Linux includes CUDA libraries; pass an index with CPU wheels to leave them out:
 # `docker build --build-arg EXTRA_INDEX=... .`
 FROM python:3.12-slim
 

@@ -1,20 +1,20 @@
-"""What can go wrong in `mathppo`, as one tree.
+"""Exceptions of `mathppo`.
 
     MathPPOError
     ├── BadSetting       an unknown key or a value out of range
     ├── BadInput         a file, record or problem that cannot be used
     ├── BadArtefact      a stage's output that is missing, damaged or of another kind
     ├── BadCheckpoint    weights that are missing, damaged or of another model
-    ├── BrokenInvariant  a run-time truth of the learner does not hold
-    └── StageFailed      the work itself found a failure
+    ├── BrokenInvariant  an invariant of the learner is violated
+    └── StageFailed      the work failed, for example because of too many grader errors
 
-A message says what was expected, what came, where, and what to do. The CLI prints it as one line: exit code 1 for the
-last two, 2 for the others.
+A message names what was expected, what was found, where, and the remedy. The CLI prints it as one line and exits with
+1 for the last two, with 2 for the others.
 """
 
 
 class MathPPOError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Base class of the errors that this package raises."""
 
     exit_code = 2
 
@@ -36,12 +36,12 @@ class BadCheckpoint(MathPPOError):
 
 
 class BrokenInvariant(MathPPOError):
-    """A run-time truth of the learner does not hold; training on would teach nonsense."""
+    """An invariant of the learner is violated; further updates would be wrong."""
 
     exit_code = 1
 
 
 class StageFailed(MathPPOError):
-    """The work itself found a failure, such as too many grader errors."""
+    """The work failed, for example because of too many grader errors."""
 
     exit_code = 1

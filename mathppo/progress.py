@@ -1,4 +1,4 @@
-"""Live progress of long work: a bar on a terminal, plain lines in a log."""
+"""Progress of long tasks: a bar on a terminal, plain lines in a log."""
 
 import sys
 import time
@@ -18,20 +18,20 @@ from rich.progress import (
 from rich.table import Column
 
 LINE_EVERY_S = 10.0
-"""Seconds between two lines of one task in a log."""
+"""Seconds between two log lines of one task."""
 
 COUNT_WIDTH, RATE_WIDTH, TIME_WIDTH = 15, 10, 7
-"""Columns of a terminal that a task's counts, rate and remaining time take."""
+"""Widths, in characters, of a task's counts, rate and remaining time."""
 
 Advance = Callable[..., None]
-"""`advance(count, **numbers)`: work done since the last call, and the few numbers that matter now."""
+"""`advance(count, **numbers)`: units completed since the last call, and numbers to show."""
 
 
 class Reporter:
-    """Shows what a run is doing.
+    """Shows messages and progress.
 
     Args:
-        console: where to; None = standard error. A console that is no terminal gets plain lines.
+        console: output; None = standard error. A console that is not a terminal gets plain lines.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -42,7 +42,7 @@ class Reporter:
 
     @contextmanager
     def task(self, title: str, total: int, *, done: int = 0) -> Iterator[Advance]:
-        """Show one piece of work with `total` units, of which `done` were done by an earlier run."""
+        """Show a task of `total` units, of which an earlier run completed `done`."""
         show = self._bar if self.console.is_terminal else self._lines
         with show(title, total, done) as advance:
             yield advance
@@ -87,13 +87,13 @@ class Reporter:
 
 
 def _columns(width: int) -> list[ProgressColumn]:
-    """Give a task's columns for a terminal: one line, of which title and numbers are cut."""
+    """Return a task's columns that fit one line of a terminal; long titles and numbers are cut."""
     bar = 24 if width >= 100 else 8 if width >= 72 else 0
     left = max(2, width - bar - COUNT_WIDTH - RATE_WIDTH - TIME_WIDTH - 5)
     title = min(left, max(14, left // 2))
 
     def text(field: str, most: int) -> TextColumn:
-        # Neither a set's name nor a number is markup.
+        # Names of problem sets may contain what rich would read as markup.
         return TextColumn(field, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", max_width=most))
 
     return [
@@ -107,7 +107,7 @@ def _columns(width: int) -> list[ProgressColumn]:
 
 
 class Silent(Reporter):
-    """Shows nothing: for pieces of work that are over in a moment, or whose caller reports."""
+    """Shows nothing: for short tasks, or for tasks whose caller reports progress."""
 
     def say(self, text: str) -> None:
         pass
@@ -121,7 +121,7 @@ SILENT = Silent()
 
 
 def _rate(rate: float) -> str:
-    """Write a rate without an exponent.
+    """Format a rate without an exponent.
 
     >>> _rate(4934.2), _rate(0.2841)
     ('4,934/s', '0.284/s')

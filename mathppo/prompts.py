@@ -6,14 +6,18 @@ in the sandboxed jinja environment of transformers.
 
 import re
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jinja2
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.records import Problem
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+else:
+    PreTrainedTokenizerBase = Any  # importing transformers takes a second, which most commands do not need
 
 TEMPLATES: Final = ("plain", "none", "boxed", "few_shot", "few_shot_short", "r1", "chat_boxed")
 """Prompt templates by name. Every template except the chat starts with the BOS token, if the tokenizer has one.
@@ -71,12 +75,14 @@ _PHRASES: Final = (
 _CHARACTERS: Final = "0123456789xy+-*/=(),;{}^\n "
 
 
-def build_equation_tokenizer() -> PreTrainedTokenizerFast:
+def build_equation_tokenizer() -> "PreTrainedTokenizerFast":
     """Build the tokenizer of the built-in families: one token per character, instruction and worded answer.
 
     It has no unknown token: text outside its alphabet is rejected (M-prompts-1). Decoding returns exactly the encoded
     text. A tokenizer saved with `save_pretrained` loads with `AutoTokenizer`.
     """
+    from transformers import PreTrainedTokenizerFast
+
     tokens = (*_SPECIAL, *_PHRASES, *_CHARACTERS)
     backend = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}))
     pattern = "|".join([*map(re.escape, _PHRASES), r"[\s\S]"])

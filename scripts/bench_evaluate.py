@@ -1,10 +1,10 @@
 """Evaluation: grading and statistics of a recorded log, error rates of comparisons, coverage of intervals.
 
-`log` grades and summarises 100,000 recorded samples and fails past 60 s or 1 GiB. `nulls` compares equal policies and
-fails where they are told apart more or less often than 5 % plus or minus 1 point. `coverage` fails where 95 % intervals
-cover the truth less than 93 % or more than 97 % of the time. `overhead` (with --model) evaluates GSM8K, or what
---benchmark names, with the embedded engine, and fails where that takes more than 5 % longer than the same engine takes
-to generate for the same prompts in one call; raw generation and the whole command take turns, each in its own process.
+`log` grades and summarises 100,000 recorded samples and fails above 60 s or 1 GiB. `nulls` compares equal policies and
+fails if the rate of significant differences is not 5 % plus or minus 1 point. `coverage` fails if 95 % intervals cover
+the true value in less than 93 % or more than 97 % of cases. `overhead` (with --model) evaluates GSM8K, or the set of
+--benchmark, with the embedded engine, and fails if that takes more than 5 % longer than one generate call of the same
+engine for the same prompts; raw generation and the whole command alternate, each in a separate process.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def bench_log(num_problems: int, num_samples: int, num_workers: int) -> bool:
 
 
 def recorded(problem: Problem, index: int, source: random.Random) -> Sample:
-    """One made-up sample of about 400 characters; half of them are right, wrong answers take a few values."""
+    """Return a synthetic sample of about 400 characters; half are correct, wrong answers have a few values."""
     right = source.random() < 0.5
     answer = problem.reference if right else str(source.choice([101, 102, "1/3", "x+1"]))
     text = " ".join(source.choice(STEPS).format(source.randrange(1000)) for _ in range(11))
@@ -117,7 +117,7 @@ def recorded(problem: Problem, index: int, source: random.Random) -> Sample:
 
 
 def bench_nulls(repeats: int) -> bool:
-    """Compare two policies of the same skill on the same problems, which differ in difficulty."""
+    """Compare two equally good policies on the same problems, which differ in difficulty."""
     passed = True
     for num_problems, num_samples in ((200, 1), (1319, 1), (200, 4), (30, 32)):
         source = np.random.default_rng(num_problems + num_samples)
@@ -138,7 +138,7 @@ def bench_nulls(repeats: int) -> bool:
 
 
 def bench_coverage(repeats: int) -> bool:
-    """Draw sets of problems, and count how often the intervals hold the truth."""
+    """Draw problem sets and count how often the intervals cover the true value."""
     passed = True
     for num_problems, num_samples, alpha, beta in (
         (100, 1, 1, 1), (500, 1, 4, 1), (100, 4, 1, 1), (500, 4, 0.5, 0.5), (100, 16, 2, 1), (500, 8, 6, 1),
@@ -183,7 +183,7 @@ def raw_generation(options: argparse.Namespace) -> int:
 
 
 def bench_overhead(options: argparse.Namespace) -> bool:
-    """Let raw generation and the whole of `mathppo evaluate` take turns."""
+    """Alternate raw generation and the whole of `mathppo evaluate`."""
     if options.model is None:
         raise SystemExit("overhead: expected --model FOLDER, for instance what `mathppo import-gguf` wrote")
     where = [f"--limit={options.limit}", *([f"--benchmark-dir={options.benchmark_dir}"] * bool(options.benchmark_dir))]

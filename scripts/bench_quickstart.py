@@ -1,9 +1,9 @@
-"""The main job over several seeds, beside what is not PPO: RLOO, a random reward, and more supervision.
+"""The main job with several seeds, compared with RLOO, a random reward, and more supervised training.
 
-Per seed, all from one warm start: PPO as in the quickstart recipe; RLOO on as many rollouts; PPO on a coin instead of
-the grader; and supervised training for as long as PPO took, on the warm start's own derivations and on ones without
-slips (an answer key that PPO never sees). Prints one table, the time split of an iteration, and whether each bar is
-met; exit code 1 if one is not.
+All runs of a seed share one warm start: PPO as in the quickstart recipe; RLOO with as many rollouts; PPO with a coin
+flip as reward; and supervised training for as long as PPO took, on the derivations of the warm start and on
+derivations without mistakes (an answer key that PPO never sees). Prints a table, the time split of an iteration, and
+whether each threshold is met; the exit code is 1 if one is not.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from mathppo.evaluate.accuracy import Evaluation, Mode
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
 from mathppo.learner.supervised import make_optimizer, supervised_step
-from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import Policy, evaluate_held_out, read_evaluations
 from mathppo.pipeline.stages.grade import open_pool
 from mathppo.pipeline.stages.warmstart import draw_examples
+from mathppo.pipeline.train import train
 from mathppo.progress import Reporter
 from mathppo.recipes import recipe_path
 from mathppo.storage.store import PROBLEMS, read_artefact
@@ -45,7 +45,7 @@ VARIANTS = ("ppo", "rloo", "random reward", "supervised", "supervised without sl
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One way of training from one warm start.
+    """One training run from a warm start.
 
     Args:
         seed: of the run.
@@ -63,7 +63,7 @@ class Outcome:
 
 
 def main() -> int:
-    """Run what is not there yet, print the table, and give 0 if every bar is met."""
+    """Run the missing runs, print the table, and return 0 if each threshold is met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0,1,2", help="run seeds, comma-separated [0,1,2]")
     parser.add_argument("--out", type=Path, default=Path("runs/bench_quickstart"), help="[runs/bench_quickstart]")
@@ -126,7 +126,7 @@ def run_variant(seed: int, variant: str, out: Path, config: Config) -> Outcome:
 
 
 def supervise(seed: int, variant: str, out: Path, config: Config, ppo: Outcome) -> Outcome:
-    """Go on with the warm start's kind of training for as long as PPO took, at a rate that falls to a tenth."""
+    """Continue supervised training for as long as PPO took, with a learning rate that decays to a tenth."""
     budget_s = ppo.train_s
     print(f"== seed {seed}, {variant} for {budget_s:.0f} s", file=sys.stderr)
     run, folder = run_folder(out, seed, "ppo"), run_folder(out, seed, variant).root
@@ -198,7 +198,7 @@ def check_bars(out: Path, outcomes: list[Outcome]) -> bool:
 
 
 def draw(out: Path, outcomes: list[Outcome], file: Path) -> None:
-    """Draw held-out greedy accuracy over training, a line a seed, PPO beside the random reward and RLOO."""
+    """Draw held-out greedy accuracy over training of PPO, RLOO and random reward, one line per seed."""
     colours: dict[str, Any] = {"ppo": "#2563eb", "rloo": "#9333ea", "random reward": "#dc2626"}
     figure, axes = plt.subplots(figsize=(7.2, 4.0), dpi=160)
     for outcome in outcomes:

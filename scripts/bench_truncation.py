@@ -1,12 +1,12 @@
-"""What the end of a tight token budget should mean: the four truncation policies, 3 seeds each, does any overrun?
+"""The four truncation settings under a tight token budget, with 3 seeds each: which ones learn to overrun?
 
-Trains the main job's recipe under a budget that cuts off a third of the right derivations, once per policy and seed,
-all of a seed from one warm start, and prints truncated share, accuracy and length before and after. A policy that
-learns to overrun shows as a truncated share that grows, or falls less than another's, while its accuracy stays behind.
-`mask` is the one to watch: it takes nothing for overrunning; `bootstrap` leaves it to the critic.
+Trains the main job's recipe under a budget that cuts off a third of the correct derivations, once per setting and seed,
+with one warm start per seed, and prints truncated share, accuracy and length before and after. If the policy learns to
+overrun, its truncated share grows, or falls less than with other settings, and its accuracy falls behind. `mask` does
+not penalise overrunning; `bootstrap` leaves the penalty to the critic.
 
-Killed and started again, it goes on where it was; a run that is finished is not repeated. Steps decide the results, not
-seconds: load changes nothing but the time, about 20 minutes of one core's.
+The benchmark can be interrupted and resumed. Results do not depend on the load of the machine. It takes about 20
+minutes of one core.
 """
 
 import argparse
@@ -25,20 +25,20 @@ from mathppo.config import Config, load_config
 from mathppo.evaluate.accuracy import EvaluationRow
 from mathppo.learner.backend import models
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import read_evaluations
+from mathppo.pipeline.train import train
 from mathppo.progress import Reporter
 
 POLICIES = ("terminal", "bootstrap", "mask", "penalty")
 COLOURS = {"terminal": "#2563eb", "bootstrap": "#9333ea", "mask": "#dc2626", "penalty": "#059669"}
 SMOOTHING = 10
-"""Iterations whose mean is one point of a curve."""
+"""Number of iterations averaged per point of a curve."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One policy with one seed.
+    """One truncation setting with one seed.
 
     Args:
         policy: what the end of the budget means.
@@ -68,7 +68,7 @@ def main() -> int:
     torch.set_num_threads(arguments.threads)
     models.quiet()
     outcomes = []
-    # By seed first: what there is after a part of the time compares all policies.
+    # By seed first, so that partial results compare all settings.
     for seed in range(arguments.seeds):
         for policy in arguments.policies:
             print(f"== seed {seed}, {policy}", file=sys.stderr)
@@ -80,7 +80,7 @@ def main() -> int:
 
 
 def outcome_of(policy: str, seed: int, arguments: argparse.Namespace) -> Outcome:
-    """Run one policy with one seed, or go on with it, and read what came of it."""
+    """Run or resume one setting with one seed, and return its results."""
     config = configuration(policy, seed, arguments)
     run = train(config, arguments.folder / f"{policy}-{seed}", Reporter())
     rows = [row.metrics for row in read_rows(run.metrics)[1]]
@@ -89,13 +89,13 @@ def outcome_of(policy: str, seed: int, arguments: argparse.Namespace) -> Outcome
 
 
 def configuration(policy: str, seed: int, arguments: argparse.Namespace) -> Config:
-    """Give the main job's settings under the budget; the first policy of a seed makes the warm start for all."""
+    """Return the settings of the main job under the budget; the first run of a seed makes the warm start."""
     settings = {
         "run.seed": seed,
         "run.iterations": arguments.iterations,
         "generator.max_new_tokens": arguments.budget,
         "learner.truncation": policy,
-        # As in DAPO, the last fifth of the budget.
+        # The last fifth of the budget, as in DAPO.
         "reward.overlong_buffer_tokens": max(1, arguments.budget // 5),
         "evaluate.every": 0,
         "evaluate.num_problems_final": 1000,
@@ -115,7 +115,7 @@ def number(value: float | list[float]) -> float:
 
 
 def table(outcomes: list[Outcome], arguments: argparse.Namespace) -> str:
-    """Give the outcomes as a Markdown table, a line a run and a mean a policy."""
+    """Return the outcomes as a Markdown table with a row per run and a mean per setting."""
     lines = [
         f"Budget {arguments.budget} tokens, {arguments.iterations} iterations, held-out problems, sampled:",
         "",
@@ -132,7 +132,7 @@ def table(outcomes: list[Outcome], arguments: argparse.Namespace) -> str:
 
 
 def numbers(outcome: Outcome) -> list[tuple[float, float]]:
-    """Give each column before and after."""
+    """Return each column before and after."""
     rows = (outcome.before, outcome.after)
     names = ("truncated_share", "accuracy", "finished_accuracy", "mean_length_tokens")
     found = [[getattr(row, name) or 0.0 for row in rows] for name in names]
@@ -148,7 +148,7 @@ def mean(values: list[float]) -> float:
 
 
 def draw(outcomes: list[Outcome], file: Path) -> None:
-    """Draw truncated share and accuracy of the training rollouts by iteration, a thin line a seed."""
+    """Draw truncated share and accuracy of the training rollouts by iteration, a thin line per seed."""
     figure, axes = plt.subplots(1, 2, figsize=(9.0, 3.6), dpi=160)
     titles = {"truncated_share": "truncated share of rollouts", "accuracy": "accuracy of rollouts"}
     for panel, (name, title) in zip(axes, titles.items(), strict=True):

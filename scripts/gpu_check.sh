@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the learner on a GPU in under 8 minutes: the tests marked gpu with their models there, then the benchmark.
+# Checks the learner on a GPU in under 8 minutes: the tests marked gpu, then the benchmark.
 #
 # Needs a Python with torch (2.11 or later) and transformers (5.17 or later), but no vLLM and no network. Set PYTHON to
 # choose it. If it lacks pytest, hypothesis or msgspec, they are imported from the folder .gpu_packages, which can be

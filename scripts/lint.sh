@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mends what can be mended by machine: ruff's fixes and formatting. `scripts/check.sh` says what remains.
+# Applies ruff's fixes and formatting. `scripts/check.sh` lists what remains.
 source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
 environment dev
 cd "$ROOT"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job on the CPU, from nothing: sets up the environment, then trains and reports into runs/quickstart.
-# More arguments go to `mathppo train`, for instance `scripts/quickstart.sh --run-dir runs/seed2 --run.seed=2`.
+# The main job on the CPU: sets up the environment, trains, and writes runs/quickstart/report.html.
+# Arguments go to `mathppo train`, for example `scripts/quickstart.sh --run-dir runs/seed2 --run.seed=2`.
 source "$(dirname "${BASH_SOURCE[0]}")/_environment.sh"
 environment
 cd "$ROOT"

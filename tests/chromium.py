@@ -1,4 +1,4 @@
-"""A headless Chromium driven over its debugging pipe, with the standard library alone."""
+"""A headless Chromium, controlled over its debugging pipe with the standard library only."""
 
 import json
 import os
@@ -19,7 +19,7 @@ FLAGS = (
 
 
 def executable() -> str:
-    """Find Chromium; without it the test is skipped, or fails where `REQUIRE_CHROMIUM` says it is installed."""
+    """Return the path of Chromium; without it skip the test, or fail if `REQUIRE_CHROMIUM` is set."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None and os.environ.get("REQUIRE_CHROMIUM"):
         pytest.fail("REQUIRE_CHROMIUM is set, but no chromium is on the path")
@@ -58,7 +58,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Send a command and wait for its answer; what else arrives is kept in `events`."""
+        """Send a command and return its reply; other messages are appended to `events`."""
         self._count += 1
         message = {"id": self._count, "method": method, "params": parameters}
         if self._session:
@@ -81,7 +81,7 @@ class Browser:
         return json.loads(line)
 
     def open(self, path: Path) -> float:
-        """Load a file; returns the seconds until its load event."""
+        """Load a file and return the seconds until its load event."""
         start = time.monotonic()
         self.events.clear()
         self.call("Page.navigate", url=path.as_uri())
@@ -90,7 +90,7 @@ class Browser:
         return time.monotonic() - start
 
     def run(self, script: str) -> Any:
-        """Evaluate JavaScript in the page and give its value."""
+        """Evaluate JavaScript in the page and return its value."""
         result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
@@ -104,7 +104,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=scheme)
 
     def centre(self, selector: str) -> tuple[float, float]:
-        """Scroll an element into view and give the middle of what it shows."""
+        """Scroll an element into view and return the centre of its visible part."""
         found = f"const e = document.querySelector({json.dumps(selector)});"
         scroll = "e.scrollIntoView({block: 'center', behavior: 'instant'}); const b = e.getBoundingClientRect();"
         box = self.run(f"(() => {{ {found} {scroll} return [b.x + b.width / 2, b.y + b.height / 2] }})()")
@@ -119,7 +119,7 @@ class Browser:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def screenshot(self, *, whole: bool = True) -> str:
-        """Take a picture; returns a PNG in base64."""
+        """Return a screenshot as base64 PNG."""
         return self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
 
     def __enter__(self) -> Self:
@@ -129,7 +129,7 @@ class Browser:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._session = None
-        # Asked to close, it ends its helpers, which would otherwise go on writing into the profile.
+        # Closing the browser ends its child processes, which would otherwise keep writing to the profile.
         self.call("Browser.close")
         os.close(self._read)
         os.close(self._write)

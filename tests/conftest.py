@@ -1,8 +1,8 @@
-"""What holds for every test: one torch thread, no network, no screen, and hypothesis without a clock."""
+"""Set-up of all tests: one torch thread, no network, no display, and hypothesis without deadlines."""
 
 import os
 
-# Before the first import of the libraries that read them, and inherited by every process that a test starts.
+# Set before the libraries that read them are imported; inherited by processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"

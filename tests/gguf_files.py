@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -33,8 +32,10 @@ MATRICES = {
 }
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
     """Return the tokenizer that the file describes."""
+    from transformers import PreTrainedTokenizerFast
+
     pieces = vocabulary()
     backend = Tokenizer(BPE({piece: index for index, piece in enumerate(pieces)}, list(MERGES)))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -50,8 +51,10 @@ def vocabulary() -> list[str]:
     return [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in MERGES)]
 
 
-def policy(*, tied: bool = True) -> LlamaForCausalLM:
+def policy(*, tied: bool = True) -> Any:
     """Return a random Llama with heads of size 32, the smallest that vLLM computes on a CPU."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     config = LlamaConfig(
         vocab_size=len(vocabulary()),
         hidden_size=64,
@@ -72,7 +75,7 @@ def policy(*, tied: bool = True) -> LlamaForCausalLM:
         return LlamaForCausalLM(config).eval()
 
 
-def write(path: Path, model: LlamaForCausalLM, *, quantised: bool = False) -> dict[str, torch.Tensor]:
+def write(path: Path, model: Any, *, quantised: bool = False) -> dict[str, torch.Tensor]:
     """Write the file and return the weights that it encodes.
 
     Args:

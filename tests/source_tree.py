@@ -1,4 +1,4 @@
-"""The repository's source as the meta tests read it: files, syntax trees, imports, calls."""
+"""The repository's sources for the meta tests: files, syntax trees, imports, calls."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -7,16 +7,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("graders", "mathppo")
-LEFTOVERS = {"runs", "build", "dist", "__pycache__"}
-"""Folders that runs and builds leave behind and git ignores."""
+IGNORED = {"runs", "build", "dist", "__pycache__"}
+"""Folders of runs and builds, which git ignores."""
 
 Finder = Callable[[ast.Module], Iterator[tuple[int, str]]]
-"""Yields (line, what is wrong there)."""
+"""Yields (line, violation)."""
 
 
 def files(*folders: str, suffixes: tuple[str, ...] = (".py",)) -> list[Path]:
     found = (p for folder in folders for p in sorted((ROOT / folder).rglob("*")))
-    return [p for p in found if p.suffix in suffixes and not LEFTOVERS & set(p.parts)]
+    return [p for p in found if p.suffix in suffixes and not IGNORED & set(p.parts)]
 
 
 def name_of(path: Path) -> str:
@@ -33,7 +33,7 @@ def parse(path: Path) -> ast.Module:
 
 
 def find(finder: Finder, paths: list[Path], except_in: tuple[str, ...] = ()) -> list[str]:
-    """Give `file:line: fault` for each fault in files whose name begins with none of `except_in`."""
+    """Return `file:line: violation` for each violation in files without a prefix in `except_in`."""
     return [
         f"{name_of(path)}:{line}: {fault}"
         for path in paths
@@ -42,12 +42,13 @@ def find(finder: Finder, paths: list[Path], except_in: tuple[str, ...] = ()) -> 
     ]
 
 
-def refuse(faults: list[str], rule: str) -> None:
+def report(faults: list[str], rule: str) -> None:
+    """Fail with the rule and its violations, if there are any."""
     assert not faults, rule + "\n  " + "\n  ".join(faults)
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (line, absolute module) of each import, those inside functions included."""
+    """Yield (line, module) of each import, including those inside functions."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)

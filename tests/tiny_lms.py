@@ -4,18 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import (
-    BloomConfig,
-    BloomForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
 VOCAB_SIZE = 23
 CONTEXT = 48
@@ -50,6 +38,8 @@ BLOOM_SHAPE: dict[str, Any] = {
 
 
 def _llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     return LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4, tie_word_embeddings=True))
 
 
@@ -60,18 +50,26 @@ def _llama_eager() -> Any:
 
 
 def _qwen2() -> Any:
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
     return Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2))
 
 
 def _gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     return GPT2LMHeadModel(GPT2Config(**GPT2_SHAPE))  # dropout 0.1, learnt positions
 
 
 def _mistral() -> Any:
+    from transformers import MistralConfig, MistralForCausalLM
+
     return MistralForCausalLM(MistralConfig(**SHAPE, num_key_value_heads=2, sliding_window=5))
 
 
 def _bloom() -> Any:
+    from transformers import BloomConfig, BloomForCausalLM
+
     return BloomForCausalLM(BloomConfig(**BLOOM_SHAPE))  # takes no position_ids
 
 

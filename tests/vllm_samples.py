@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
 
 from mathppo.config import ModelSettings
 from mathppo.generator.base import Request, Sampling
 from mathppo.learner.backend import models
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 from mathppo.records import Rollout
 

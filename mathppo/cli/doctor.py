@@ -1,4 +1,4 @@
-"""What works on this machine, and why the rest does not."""
+"""`mathppo doctor`: reports what works on this machine, and why the rest does not."""
 
 import json
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from mathppo.pipeline.run_directory import versions
 
 
 class Finding(NamedTuple):
-    """One thing looked at.
+    """Result of one check.
 
     Args:
-        name: what.
-        works: whether it can be used.
-        detail: what was found, or why it cannot and what to do.
+        name: what was checked.
+        works: True if it can be used.
+        detail: what was found, or the reason why it cannot be used and the remedy.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Finding(NamedTuple):
 
 
 def examine(*, as_json: bool) -> int:
-    """Print what was found; 0 = what a run needs is there, 1 = it is not."""
+    """Print all findings; return 0 if a run has what it needs, else 1."""
     findings = [_packages(), _accelerator(), _grader(), _embedded(), _vllm(), _servers()]
     if as_json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
@@ -46,7 +46,7 @@ def _packages() -> Finding:
 def _accelerator() -> Finding:
     if torch.cuda.is_available():
         return Finding("gpu", True, torch.cuda.get_device_name())
-    return Finding("gpu", False, f"torch finds none; runs on the CPU with {torch.get_num_threads()} threads")
+    return Finding("gpu", False, f"torch finds no GPU; runs use the CPU with {torch.get_num_threads()} threads")
 
 
 def _grader() -> Finding:
@@ -55,11 +55,13 @@ def _grader() -> Finding:
             verdict = pool.grade([(r"\boxed{\frac{2}{4}}", "1/2")])[0]
     except GraderError as error:
         return Finding("grader", False, str(error))
-    return Finding("grader", verdict.correct, f"a sandboxed worker says {verdict.status} in {verdict.duration_s:.4f} s")
+    return Finding(
+        "grader", verdict.correct, f"a sandboxed worker returned {verdict.status} in {verdict.duration_s:.4f} s"
+    )
 
 
 def _embedded() -> Finding:
-    return Finding("hf", True, "the embedded engine; runs wherever torch and transformers do")
+    return Finding("hf", True, "embedded engine; runs wherever torch and transformers run")
 
 
 def _vllm() -> Finding:
@@ -71,8 +73,10 @@ def _vllm() -> Finding:
     except BadSetting as error:
         return Finding("vllm", False, str(error))
     where = "the GPU, bfloat16" if torch.cuda.is_available() else "the CPU, float32"
-    return Finding("vllm", True, f"{version}; set generator.engine=vllm: on {where}")
+    return Finding("vllm", True, f"{version}; set generator.engine=vllm; runs on {where}")
 
 
 def _servers() -> Finding:
-    return Finding("servers", True, "vllm-http and openai need generator.url; asked when a command starts")
+    return Finding(
+        "servers", True, "vllm-http and openai need generator.url; the server is checked when a command starts"
+    )

@@ -22,11 +22,18 @@ from mathppo.pipeline.stages.generate import check_size
 from mathppo.pipeline.stages.grade import open_pool
 from mathppo.pipeline.stages.rescore import rescore
 from mathppo.progress import Reporter
-from mathppo.report import comparison_tables
+from mathppo.report import comparison_tables, terminal_tables
 from mathppo.storage.files import write_record
 
 NUM_LISTED = 10
 """Wins, losses and flips listed on the terminal; files list all."""
+
+
+def print_table(run_dir: Path) -> None:
+    """Print the before/after table of a run on standard output."""
+    console = Console(width=None)
+    for table in terminal_tables(run_dir, console.width):
+        console.print(table)
 
 
 def run_benchmarks(
@@ -121,11 +128,12 @@ def compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def score(options: argparse.Namespace, config: Config, reporter: Reporter) -> int:
+def score(options: argparse.Namespace) -> int:
     """Grade a log again and print the changes."""
+    config: Config = options.config
     new = msgspec.structs.replace(config.grader, name=options.grader or config.grader.name)
     old = msgspec.structs.replace(new, name=options.against) if options.against else None
-    report, results = rescore(options.log, new, old, reporter=reporter)
+    report, results = rescore(options.log, new, old, reporter=Reporter())
     for result in results:
         print(describe_result(result))
     print(
@@ -146,9 +154,9 @@ def score(options: argparse.Namespace, config: Config, reporter: Reporter) -> in
     return 0
 
 
-def export_results(options: argparse.Namespace, config: Config) -> int:
+def export_results(options: argparse.Namespace) -> int:
     """Write an evaluation in another harness's format, and print the files."""
-    for path in export(options.folder, options.format, options.out, config.grader, when_s=time.time()):
+    for path in export(options.folder, options.format, options.out, options.config.grader, when_s=time.time()):
         print(path)
     return 0
 

@@ -1,4 +1,4 @@
-"""What every section of the settings is made of."""
+"""Base of the settings sections, and descriptions of settings."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from msgspec import Meta
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all settings."""
+    """Base class of all sections."""
 
 
 def doc(text: str, **limits: Any) -> Meta:
-    """Give what stands beside a setting's type: the text that `--help` prints, and the setting's limits."""
+    """Return the metadata of a setting: the text that `--help` prints, and the setting's limits."""
     return Meta(description=text, **limits)

@@ -1,4 +1,4 @@
-"""Settings as text: TOML files, dotted overrides, and messages for what is wrong in them."""
+"""Settings as text: TOML files, dotted overrides, and messages for invalid ones."""
 
 import difflib
 import math
@@ -15,10 +15,10 @@ from mathppo.errors import BadSetting
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Give the settings of a TOML file.
+    """Read the settings of a TOML file.
 
     Raises:
-        BadSetting: it is missing or no TOML.
+        BadSetting: the file is missing or not TOML.
     """
     try:
         return tomllib.loads(path.read_text("utf-8"))
@@ -29,7 +29,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_value(text: str) -> Any:
-    """Give what the text of an override means as TOML; as a string where it is none."""
+    """Parse the value of an override as TOML; return the text itself if it is not TOML."""
     if text.lower() in ("none", "null"):
         return None
     try:
@@ -39,7 +39,7 @@ def read_value(text: str) -> Any:
 
 
 def assign(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value at a dotted key.
+    """Set the value of a dotted key.
 
     Raises:
         BadSetting: the key is not of the form `section.name`.
@@ -47,21 +47,21 @@ def assign(tree: dict[str, Any], key: str, value: Any) -> None:
     section, _, name = key.partition(".")
     body = tree.setdefault(section, {})
     if not name or not isinstance(body, dict):
-        raise BadSetting(f"--{key}: expected a setting as --section.name=value, for instance --learner.lr=1e-6")
+        raise BadSetting(f"--{key}: expected a setting as --section.name=value, for example --learner.lr=1e-6")
     body[name] = value
 
 
 def check_keys(tree: Mapping[str, Any], config: type) -> None:
-    """Refuse a key that no setting has, and a number that is not finite, which no setting means.
+    """Reject unknown keys and numbers that are not finite.
 
     Raises:
-        BadSetting: an unknown section or setting; the message names the closest one. Or infinity, or not a number.
+        BadSetting: a section or setting is unknown (the message names the closest one), or a number is not finite.
     """
     sections = {field.name: field.type for field in msgspec.structs.fields(config)}
     known = {f"{name}.{field.name}" for name, kind in sections.items() for field in msgspec.structs.fields(kind)}
     for section, body in tree.items():
         if not isinstance(body, Mapping):
-            raise BadSetting(f"{section}: expected a section with settings of its own, got {body!r}")
+            raise BadSetting(f"{section}: expected a section of settings, got {body!r}")
         for name in body or {"": None}:
             key = f"{section}.{name}"
             if section in sections and (name == "" or key in known):
@@ -75,7 +75,7 @@ def check_keys(tree: Mapping[str, Any], config: type) -> None:
 
 
 def explain(error: msgspec.ValidationError, tree: Mapping[str, Any], config: type) -> str:
-    """Say with path, value and what is allowed why settings were refused."""
+    """Return a message with the path, the value and the allowed values of a rejected setting."""
     reason, _, where = str(error).partition(" - at ")
     keys = re.findall(r"\.(\w+)", where)
     value: Any = tree

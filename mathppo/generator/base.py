@@ -5,14 +5,16 @@ engines behind HTTP implement the same protocol. `engines.open_engine` opens the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
-from torch import Tensor
 
 from mathppo.errors import BadInput
 from mathppo.records import FinishReason, Rollout
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +102,7 @@ class Generator(Protocol):
         """
         ...
 
-    def refresh(self, policy_step: int, weights: Mapping[str, Tensor] | None = None) -> None:
+    def refresh(self, policy_step: int, weights: "Mapping[str, Tensor] | None" = None) -> None:
         """Load the weights of `policy_step` without a restart and drop everything cached under the old weights.
 
         Args:

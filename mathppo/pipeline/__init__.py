@@ -1,12 +1,6 @@
-"""Pipeline: the stages, and `train`, which runs them all in one process.
+"""Pipeline stages: with the command line, the only package that imports every other.
 
     prepare → (warmstart) → generate → grade → learn → evaluate
 
-Besides the command line, it is the only package that imports every other one.
+Each stage is a function in `stages`, a verb of `mathppo` and a script; `train.train` runs them all in one process.
 """
-
-from mathppo.pipeline.stages.prepare import prepare
-from mathppo.pipeline.stages.warmstart import warmstart
-from mathppo.pipeline.train import train
-
-__all__ = ["prepare", "train", "warmstart"]

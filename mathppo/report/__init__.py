@@ -1,4 +1,4 @@
-"""Metrics and rollouts in, pages and pictures out."""
+"""Reports of runs: an HTML page, terminal tables, and export to trackers."""
 
 from mathppo.report.page import write_report
 from mathppo.report.rollout_views import RolloutView, write_views

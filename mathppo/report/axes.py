@@ -1,4 +1,4 @@
-"""Numbers to positions and labels: ticks at round numbers, scales, and text that stays short."""
+"""Axes: scales, ticks at round numbers, and short number formats."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Scale(NamedTuple):
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Give about `count` round numbers (1, 2 or 5 times a power of ten apart) within [low, high].
+    """Return about `count` round numbers within [low, high], 1, 2 or 5 times a power of ten apart.
 
     >>> ticks(0, 1)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -35,10 +35,10 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def bounds(values: Sequence[float], within: tuple[float | None, float | None] = (None, None)) -> tuple[float, float]:
-    """Give an axis's range: a little more than the values', or the given ends; never empty."""
+    """Return a non-empty axis range: the given ends, or the range of the values plus padding."""
     low = min(values, default=0.0) if within[0] is None else within[0]
     high = max(values, default=1.0) if within[1] is None else within[1]
-    if not high - low > 1e-9 * max(abs(low), abs(high)):  # what is apart by rounding only has no labels to tell it by
+    if not high - low > 1e-9 * max(abs(low), abs(high)):  # a range of rounding errors has no distinct labels
         pad = abs(low) * 0.1 or 1.0
         low, high = (low - pad if within[0] is None else low), low + pad
     pad = (high - low) * 0.06
@@ -46,7 +46,7 @@ def bounds(values: Sequence[float], within: tuple[float | None, float | None] = 
 
 
 def number(value: float) -> str:
-    """Write a number in few characters.
+    """Format a number in few characters.
 
     >>> [number(x) for x in (0.0, 0.25, 1.0, 1234.0, 25000.0, 3e-4, -0.5)]
     ['0', '0.25', '1', '1,234', '25k', '3e-4', '-0.5']
@@ -64,7 +64,7 @@ def number(value: float) -> str:
 
 
 def tick_labels(marks: Sequence[float]) -> list[str]:
-    """Write ticks with as many decimals as their step needs to tell them apart.
+    """Format ticks with enough decimals to distinguish them.
 
     >>> tick_labels([0.9998, 1.0, 1.0002]), tick_labels([0.0, 5e-4, 1e-3]), tick_labels([0.0, 20000.0])
     (['0.9998', '1', '1.0002'], ['0', '5e-4', '1e-3'], ['0', '20k'])
@@ -79,7 +79,7 @@ def tick_labels(marks: Sequence[float]) -> list[str]:
 
 
 def percent(value: float) -> str:
-    """Write a share as a percentage.
+    """Format a share as a percentage.
 
     >>> [percent(x) for x in (0.0, 0.005, 0.415, 1.0)]
     ['0%', '0.5%', '41.5%', '100%']
@@ -88,7 +88,7 @@ def percent(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Write a share as a percentage with one decimal, so that a column of them lines up.
+    """Format a share as a percentage with one decimal, for aligned columns.
 
     >>> [share(x) for x in (0.0, 0.415, 1.0)]
     ['0.0%', '41.5%', '100.0%']
@@ -97,9 +97,7 @@ def share(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    r"""Write a duration as a person says it.
-
-    Its spaces do not break.
+    r"""Format a duration with non-breaking spaces.
 
     >>> [duration(x).replace("\u00a0", " ") for x in (0.42, 59.0, 107.0, 5400.0)]
     ['0.42 s', '59 s', '1 min 47 s', '1 h 30 min']

@@ -1,4 +1,4 @@
-"""Before and after held against each other problem by problem: what can be said, and where the policy got worse."""
+"""Before/after comparison of a run, problem by problem, with the worst regressions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from mathppo.records import Problem, ScoredRollout
 from mathppo.storage import store
 
 NUM_REGRESSIONS = 12
-"""Regressions shown, at most."""
+"""Maximum number of regressions shown."""
 
 
 ByProblem = dict[str, list[ScoredRollout]]
@@ -22,14 +22,14 @@ ByProblem = dict[str, list[ScoredRollout]]
 
 @dataclass(frozen=True)
 class Regression:
-    """A problem that the first evaluation got right more often than the last.
+    """A problem that the first evaluation solved more often than the last.
 
     Args:
         problem: the problem.
         mode: greedy or sampled.
-        before: the completion of the first evaluation's first right sample.
-        after: the completion of the last evaluation's first wrong sample, with what was read from it.
-        lost: share of right samples, before minus after.
+        before: first correct sample of the first evaluation.
+        after: first wrong sample of the last evaluation, with its verdict.
+        lost: share of correct samples, before minus after.
     """
 
     problem: Problem
@@ -40,18 +40,18 @@ class Regression:
 
 
 def read_results(run_dir: Path, notes: list[str]) -> list[Result]:
-    """Read the evaluations of a run problem by problem; what cannot be read becomes a note."""
+    """Read the per-problem results of a run's evaluations; add a note for each unreadable file."""
     results = []
     for path in sorted(run_dir.glob("evaluations/*/*.result.json")):
         try:
             results.append(msgspec.json.decode(path.read_bytes(), type=Result))
         except (OSError, msgspec.DecodeError, MathPPOError) as error:
-            notes.append(f"evaluations/{path.parent.name}/{path.name} cannot be read: it is left out ({error})")
+            notes.append(f"evaluations/{path.parent.name}/{path.name} is unreadable and left out ({error})")
     return sorted(results, key=lambda result: (result.label, result.evaluation.policy_step))
 
 
 def compare_ends(results: Sequence[Result]) -> Comparison | None:
-    """Hold the last evaluation of each set and mode against the first; None where there are not two."""
+    """Compare the last evaluation of each set and mode with the first; None if there are not two."""
     first: dict[str, Result] = {}
     last: dict[str, Result] = {}
     for result in results:
@@ -61,14 +61,14 @@ def compare_ends(results: Sequence[Result]) -> Comparison | None:
     if not labels:
         return None
     try:
-        # Forced: evaluations on the way use fewer problems, and an interrupted run ends in one of them.
+        # Forced: intermediate evaluations use fewer problems, and an interrupted run ends with one of them.
         return compare_results([first[label] for label in labels], [[last[label] for label in labels]], force=True)
     except MathPPOError:
         return None
 
 
 def choices(results: Sequence[Result]) -> list[Choice]:
-    """Choose a step for each set and mode that was evaluated at three steps or more."""
+    """Choose a step for each set and mode with evaluations at three or more steps."""
     by_label: dict[str, list[Result]] = {}
     for result in results:
         by_label.setdefault(result.label, []).append(result)
@@ -82,9 +82,9 @@ def choices(results: Sequence[Result]) -> list[Choice]:
 
 
 def worst_regressions(run_dir: Path, results: Sequence[Result], count: int = NUM_REGRESSIONS) -> list[Regression]:
-    """Give the problems that lost most between the first and the last evaluation, greedy ones first.
+    """Return the problems whose accuracy fell most from the first to the last evaluation, greedy before sampled.
 
-    They are read from the evaluations' own rollouts; a run without them has none to show.
+    They are read from the rollouts of the evaluations; a run without those has no regressions to show.
     """
     try:
         problems = {p.id: p for p in store.read_artefact(run_dir / "problems" / "held_out", store.PROBLEMS)}
@@ -104,7 +104,7 @@ def worst_regressions(run_dir: Path, results: Sequence[Result], count: int = NUM
         except (MathPPOError, OSError):
             continue
         found += _regressions(problems, mode, before, after)
-    # Stable: greedy before sampled, then the set's order.
+    # The sort is stable: greedy before sampled, then the order of the set.
     return sorted(found, key=lambda one: -one.lost)[:count]
 
 

@@ -1,7 +1,7 @@
 """Charts as inline SVG: lines with bands, points with intervals, stacked shares, before-and-after rows.
 
-Colours are CSS classes (`tone-1` to `tone-6`), so that the page decides what they are in light and in dark. Every text
-is escaped here. A chart carries its numbers in `data-hover` for the page's script, and reads without it.
+Colours are CSS classes (`tone-1` to `tone-6`), which the page defines for light and dark mode. All text is escaped
+here. A chart has its numbers in `data-hover` for the page's script, and is readable without it.
 """
 
 import json
@@ -13,8 +13,8 @@ from markupsafe import Markup, escape
 from mathppo.report.axes import Scale, bounds, percent, tick_labels, ticks
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 10, 34
-MOST_POINTS = 300
-"""Points a series is drawn with; more are averaged, for no screen shows them."""
+MAX_POINTS = 300
+"""Maximum number of points per series; longer series are averaged."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Series:
     """One line of a chart.
 
     Args:
-        label: its name in the legend.
+        label: name in the legend.
         x: positions, ascending.
-        y: heights, as many.
+        y: heights, same length.
         tone: 1 to 6.
         style: `"line"`, `"dashed"`, `"dots"` (faint marks), or `"points"` (marks with intervals, joined).
-        low: lower ends of a band or of intervals, as many; empty for none.
+        low: lower ends of a band or of intervals, same length; empty = none.
         high: upper ends.
     """
 
@@ -42,7 +42,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its name, its range where it is fixed, whether it shows shares as percentages or whole numbers alone."""
+    """An axis: label, fixed range if any, and whether it shows percentages or only integers."""
 
     label: str
     within: tuple[float | None, float | None] = (None, None)
@@ -55,7 +55,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart: markup, and what its tones mean."""
+    """A drawn chart: SVG markup and legend."""
 
     svg: Markup
     legend: list[tuple[str, int, str]] = field(default_factory=list)
@@ -81,12 +81,12 @@ def line_chart(
         series: drawn in order, the last on top.
         x_axis: horizontal axis.
         y_axis: vertical axis.
-        title: what it shows, for those who cannot see it.
-        width: of the drawing, in units of about a pixel.
-        height: of the drawing.
+        title: accessible description.
+        width: width of the drawing, about pixels.
+        height: height of the drawing.
 
     Returns:
-        The chart, with a legend entry for every series that is not faint dots.
+        The chart, with a legend entry for each series except dots.
     """
     series = [thinned(s) for s in series if len(s.x)]
     across = Scale(*_x_bounds([x for s in series for x in s.x], x_axis), LEFT, width - RIGHT)
@@ -113,15 +113,15 @@ def stacked_chart(
     x: Sequence[float], layers: Sequence[tuple[str, int, Sequence[float]]], x_axis: Axis, *, title: str,
     width: int = 320, height: int = 205,
 ) -> Chart:  # fmt: skip
-    """Draw shares that add up to 1, one on the other, as areas over x.
+    """Draw shares that sum to 1 as stacked areas over x.
 
     Args:
         x: positions, ascending.
-        layers: (label, tone, shares) from the bottom; those that are 0 throughout are left out.
+        layers: (label, tone, shares) from the bottom; layers that are all 0 are left out.
         x_axis: horizontal axis.
-        title: what it shows, for those who cannot see it.
-        width: of the drawing.
-        height: of the drawing.
+        title: accessible description.
+        width: width of the drawing.
+        height: height of the drawing.
 
     Returns:
         The chart, with its legend from the bottom up.
@@ -134,7 +134,7 @@ def stacked_chart(
     floor = [0.0] * (len(shown[0].x) if shown else 0)
     for s in shown:
         ceiling = [below + share for below, share in zip(floor, s.y, strict=True)]
-        # A single position has no width: it fills the chart.
+        # A single position has no width, so it fills the chart.
         along, times = (s.x, 1) if len(s.x) > 1 else ([across.low, across.high], 2)
         roof, base = _path(along, ceiling * times, across, up), _path(along[::-1], floor[::-1] * times, across, up)
         points = f"{roof}L{base[1:]}Z"
@@ -153,8 +153,8 @@ def rows_chart(rows: Sequence[tuple[str, str, Sequence[Mark]]], *, title: str, w
 
     Args:
         rows: (label, small print, marks).
-        title: what it shows, for those who cannot see it.
-        width: of the drawing.
+        title: accessible description.
+        width: width of the drawing.
 
     Returns:
         The chart, with a legend entry for each label of a mark.
@@ -193,8 +193,8 @@ def share_bar(parts: Sequence[tuple[str, int, float]], *, title: str, width: int
 
 
 def thinned(series: Series) -> Series:
-    """Average neighbours until a line has at most `MOST_POINTS` points; points with intervals stay as they are."""
-    size = -(-len(series.x) // MOST_POINTS)
+    """Average neighbours until a line has at most `MAX_POINTS` points; points with intervals are unchanged."""
+    size = -(-len(series.x) // MAX_POINTS)
     if size <= 1 or series.style == "points":
         return series
 
@@ -259,7 +259,7 @@ def _row_marks(marks: Sequence[Mark], across: Scale, y: float) -> list[str]:
     if len(marks) > 1:
         parts.append(f'<path class="link" d="M{across(marks[0].value):.1f},{y:.1f}H{across(marks[-1].value):.1f}"/>')
     for index, mark in enumerate(marks):
-        # The last one lies on top: where two are equal, a rim of the other shows.
+        # The last mark is drawn on top and is smaller, so that an equal one below remains visible.
         radius = 5 if index == len(marks) - 1 else 6.5
         title = f"{escape(mark.label)}: {percent(mark.value)} ({percent(mark.low)} to {percent(mark.high)})"
         parts.append(

@@ -1,4 +1,4 @@
-"""The lines, points and rows that a run's charts are drawn from; what a run did not measure is not drawn."""
+"""Series, points and rows of a run's charts; metrics that a run lacks are not drawn."""
 
 import math
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ NUMBERS = Axis("")
 BEFORE_TONE, AFTER_TONE = 5, 1
 
 POSITIONS = tuple((i + 0.5) / NUM_POSITIONS for i in range(NUM_POSITIONS))
-"""Middles of the tenths of a completion."""
+"""Midpoints of the tenths of a completion."""
 
 DECADES = tuple(i - 7.5 for i in range(NUM_POSITIONS))
-"""Middles of decades, as powers of ten; the outer two are open."""
+"""Midpoints of decades, as powers of ten; the outer two decades are unbounded."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its words.
+    """A chart with title and caption.
 
     Args:
-        title: what is drawn.
-        caption: how to read it.
-        chart: the drawing.
-        narrow: the same drawing for a narrow screen, where the first would be too small to read.
+        title: heading.
+        caption: explanation.
+        chart: the chart.
+        narrow: version of the chart for narrow screens.
     """
 
     title: str
@@ -48,11 +48,11 @@ class MetricChart:
 
 
 def smoothed(y: Sequence[float], window: int) -> tuple[list[float], list[float], list[float]]:
-    """Give the centred moving mean and the 95 % band of each mean (1.96 standard errors of the window's numbers).
+    """Return the centred moving mean and its 95 % band (1.96 standard errors within the window).
 
     Args:
-        y: numbers, one an iteration.
-        window: numbers a mean is taken over; at the ends, those that exist.
+        y: one number per iteration.
+        window: length of the window; shorter at the ends.
 
     Returns:
         (mean, low, high), each as long as `y`.
@@ -107,7 +107,7 @@ def before_after_rows(first: Evaluation, last: Evaluation, group: Group) -> list
 
 
 def verdict_mix(iterations: Sequence[Iteration]) -> tuple[list[float], list[tuple[str, int, list[float]]]] | None:
-    """Split each iteration's rollouts by verdict; accuracy is of the graded, the other shares are of all."""
+    """Split each iteration's rollouts by verdict; accuracy is a share of graded rollouts, the others of all."""
     kinds = (("no_answer", "no answer", 2), ("unparsable", "unparsable", 4), ("over_budget", "over budget", 1))
     x, layers = [], {label: [] for label in ("correct", "incorrect", *(k[1] for k in kinds), "grader error")}
     for row in iterations:
@@ -133,7 +133,7 @@ def verdict_mix(iterations: Sequence[Iteration]) -> tuple[list[float], list[tupl
 
 
 def drawn(run: RunRecord, charts: Sequence[MetricChart]) -> list[Figure]:
-    """Draw metrics as lines over iterations: smoothed, the raw numbers faint behind; a chart of none is not drawn."""
+    """Draw metrics over iterations: smoothed lines on top of faint raw values; empty charts are left out."""
     figures = []
     for chart in charts:
         series = []
@@ -150,7 +150,7 @@ def drawn(run: RunRecord, charts: Sequence[MetricChart]) -> list[Figure]:
 
 
 def pretraining(epochs: Sequence[CriticPretraining]) -> list[Figure]:
-    """Draw the critic's epochs before the first policy update, where there were any."""
+    """Draw the epochs of critic pretraining, if any."""
     series = []
     for name, label, tone in (("explained_variance_outcome", "explained variance", 1), ("value_loss", "value loss", 2)):
         pairs = [(float(row.epoch), y) for row in epochs if isinstance(y := row.metrics.get(name), float)]
@@ -163,7 +163,7 @@ def pretraining(epochs: Sequence[CriticPretraining]) -> list[Figure]:
 
 
 def by_position(iterations: Sequence[Iteration], name: str, x: Sequence[float] = POSITIONS) -> list[Series]:
-    """Average a metric of `NUM_POSITIONS` numbers over the first, middle and last tenth of the run; `x` is theirs."""
+    """Average a metric of `NUM_POSITIONS` numbers, at positions `x`, over the first, middle and last tenth of a run."""
     rows = [(r.iteration, y) for r in iterations if isinstance(y := r.metrics.get(name), list)]
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""A run directory to what a report can show; what is missing or damaged becomes a note, never a crash."""
+"""Reads a run directory for a report; missing or damaged files become notes, not errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """The part of `summary.json` that a report shows; where the run stood is read from the evaluations themselves."""
+    """The part of `summary.json` that a report shows; accuracies are read from the evaluations."""
 
     wall_s: float | dict[str, float] | None = None
 
     @property
     def total_wall_s(self) -> float | None:
-        """Seconds of the whole run: the entry `total`, or the sum of the stages where that is more.
+        """Seconds of the whole run: the entry `total`, or the sum of the stages if larger.
 
-        A run that was killed and went on counts its earlier iterations in the stages only.
+        In a resumed run only the stages include the iterations before the interruption.
         """
         if not isinstance(self.wall_s, dict):
             return self.wall_s
@@ -37,7 +37,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run directory holds; pieces that are not there are empty, and `notes` says why."""
+    """Contents of a run directory; missing parts are empty, and `notes` has the reasons."""
 
     name: str
     config: str
@@ -53,22 +53,22 @@ class RunRecord:
     notes: list[str]
 
     def series(self, metric: str) -> tuple[list[float], list[float]]:
-        """Give (iterations, numbers) of a metric, where it has one."""
+        """Return the iterations and values of a metric, without iterations that lack it."""
         found = [(r.iteration, r.metrics[metric]) for r in self.iterations if metric in r.metrics]
         pairs = [(float(x), y) for x, y in found if isinstance(y, float)]
         return [x for x, _ in pairs], [y for _, y in pairs]
 
     def of(self, mode: Mode) -> list[Evaluation]:
-        """The run's evaluations in one mode, by policy step."""
+        """Return the evaluations in one mode, sorted by policy step."""
         return sorted((e for e in self.evaluations if e.mode is mode), key=lambda e: e.policy_step)
 
     def before(self, mode: Mode) -> EvaluationRow | None:
-        """Where the first policy stood; None where none was evaluated in this mode."""
+        """Return the first evaluation in a mode; None if there is none."""
         found = self.of(mode)
         return found[0].overall if found else None
 
     def after(self, mode: Mode) -> EvaluationRow | None:
-        """Where the last policy stood; None where no two were evaluated in this mode."""
+        """Return the last evaluation in a mode; None if there are not two."""
         found = self.of(mode)
         return found[-1].overall if len(found) > 1 else None
 
@@ -77,11 +77,11 @@ def read_run(run_dir: Path, *, controls: Sequence[Path] = ()) -> RunRecord:
     """Read a run directory.
 
     Args:
-        run_dir: as `mathppo train` writes it.
-        controls: run directories to draw beside it; those named in its `controls.json` come first.
+        run_dir: directory written by `mathppo train`.
+        controls: run directories to draw for comparison, after those in its `controls.json`.
 
     Returns:
-        Everything that could be read, with notes on the rest.
+        All readable parts, with notes on the others.
     """
     notes: list[str] = []
     record = _read_pieces(run_dir, notes)
@@ -97,14 +97,14 @@ def _read_pieces(run_dir: Path, notes: list[str]) -> RunRecord:
         try:
             return read(path)
         except (OSError, UnicodeDecodeError, msgspec.DecodeError, MathPPOError) as error:
-            notes.append(f"{name} cannot be read: {what} ({error})")
+            notes.append(f"{name} is unreadable: {what} ({error})")
             return empty
 
     damaged: list[str] = []
     read_log = partial(read_rows, on_damaged=lambda error: damaged.append(str(error)))
-    pretraining, iterations = piece("metrics.jsonl", read_log, ([], []), "no curve of training is drawn")
+    pretraining, iterations = piece("metrics.jsonl", read_log, ([], []), "no training curve is drawn")
     if damaged:
-        notes.append(f"metrics.jsonl cannot be read in {len(damaged)} places, which are left out; first: {damaged[0]}")
+        notes.append(f"metrics.jsonl is unreadable in {len(damaged)} lines, which are left out; first: {damaged[0]}")
     evaluations = piece("evaluations", lambda path: _read_evaluations(path, notes), [], "no held-out curve is drawn")
     results = read_results(run_dir, notes)
     summary = piece("summary.json", _read_summary, Summary(), "the wall time is not shown")
@@ -136,16 +136,16 @@ def _read_evaluations(folder: Path, notes: list[str]) -> list[Evaluation]:
     evaluations = []
     for path in sorted(folder.glob("*/*.json")):
         if path.name.endswith(".result.json"):
-            continue  # the same problem by problem
+            continue  # per-problem results of the same evaluation
         try:
             evaluations.append(msgspec.json.decode(path.read_bytes(), type=Evaluation))
         except (OSError, msgspec.DecodeError, MathPPOError) as error:
-            notes.append(f"evaluations/{path.parent.name}/{path.name} cannot be read: it is left out ({error})")
+            notes.append(f"evaluations/{path.parent.name}/{path.name} is unreadable and left out ({error})")
     return evaluations
 
 
 def _read_controls(run_dir: Path, given: Sequence[Path], notes: list[str]) -> list[RunRecord]:
-    """`controls.json` maps a label to a run directory, relative to the run's own."""
+    """Read the given controls and those in `controls.json`, which maps labels to paths relative to the run."""
     labelled: dict[str, Path] = {}
     listed = run_dir / "controls.json"
     if listed.exists():
@@ -153,7 +153,7 @@ def _read_controls(run_dir: Path, given: Sequence[Path], notes: list[str]) -> li
             names: Mapping[str, str] = msgspec.json.decode(listed.read_bytes(), type=dict[str, str])
             labelled |= {label: run_dir / path for label, path in names.items()}
         except (OSError, msgspec.DecodeError) as error:
-            notes.append(f"controls.json cannot be read: no control is drawn ({error})")
+            notes.append(f"controls.json is unreadable: no control is drawn ({error})")
     labelled |= {path.resolve().name: path for path in given}
     records = []
     for label, path in labelled.items():

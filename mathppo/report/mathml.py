@@ -1,7 +1,7 @@
-"""LaTeX as MathML, which browsers draw by themselves: no script, no font, no network.
+"""LaTeX as MathML, which browsers render without scripts, fonts or network access.
 
-It reads the part of LaTeX in which problems and answers are written. What it cannot read is shown as it stands; nothing
-that it reads can become markup of its own.
+It converts the subset of LaTeX that problems and answers use; a formula outside it is shown as escaped source. All
+text is escaped, so untrusted completions cannot inject markup (M-eval-6 has the reasons against a library).
 """
 
 import re
@@ -51,12 +51,12 @@ _SPACES = MappingProxyType({",": ".17em", ";": ".28em", ":": ".22em", " ": ".25e
 _NOTHING = frozenset({"!", "left", "right", "big", "Big", "bigl", "bigr", "displaystyle", "limits", "middle"})
 
 
-class _Unreadable(ValueError):
-    """Text outside the part of LaTeX that is read here."""
+class _Unsupported(ValueError):
+    """LaTeX outside the supported subset."""
 
 
 def maths(text: str) -> Markup:
-    """A text in which what stands between dollar signs, `\\(…\\)` or `\\[…\\]` is drawn as mathematics."""
+    """Render the parts of a text between dollar signs, `\\(…\\)` or `\\[…\\]` as mathematics; escape the rest."""
     pieces, position = [Markup()], 0
     for match in _SEGMENT.finditer(text):
         source = next(group for group in match.groups() if group is not None)
@@ -68,7 +68,7 @@ def maths(text: str) -> Markup:
 
 
 def formula(text: str) -> Markup:
-    """An answer: drawn as mathematics where it is written as LaTeX, else as it stands.
+    """Render an answer as mathematics if it is LaTeX; else escape it.
 
     >>> str(formula("1/2")), "mfrac" in formula(r"\\frac12")
     ('1/2', True)
@@ -86,13 +86,13 @@ def _drawn(source: str) -> Markup | None:
         reader = _Reader(source)
         body = reader.row(0)
         reader.expect_end()
-    except _Unreadable:
+    except _Unsupported:
         return None
     return Markup("<math>{}</math>").format(body)
 
 
 class _Reader:
-    """Reads one formula from its tokens."""
+    """Recursive-descent converter of one formula."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -101,23 +101,23 @@ class _Reader:
 
     def expect_end(self) -> None:
         if self._at < len(self._tokens):
-            raise _Unreadable(self._tokens[self._at][0])
+            raise _Unsupported(self._tokens[self._at][0])
 
     def row(self, depth: int, end: str | None = None) -> Markup:
-        """Everything up to the closing token, which stays."""
+        """Convert everything up to the closing token, which is not consumed."""
         parts = list(self._parts(depth, end))
         return parts[0] if len(parts) == 1 else Markup("<mrow>{}</mrow>").format(Markup().join(parts))
 
     def _parts(self, depth: int, end: str | None) -> Iterator[Markup]:
         if depth > MAX_DEPTH:
-            raise _Unreadable("depth")
+            raise _Unsupported("depth")
         while (token := self._peek()) is not None and token != end:
             if token == "}":
-                raise _Unreadable(token)
+                raise _Unsupported(token)
             yield self._scripted(depth)
 
     def _scripted(self, depth: int) -> Markup:
-        """One thing with what stands above and below it."""
+        """Convert one element with its sub- and superscripts."""
         base = self._one(depth)
         scripts: dict[str, Markup] = {}
         num_primes = 0
@@ -126,13 +126,13 @@ class _Reader:
             if token == "'":
                 num_primes += 1
             elif token in scripts:
-                raise _Unreadable(token)
+                raise _Unsupported(token)
             else:
                 scripts[str(token)] = self._one(depth + 1)
         over, under = scripts.get("^"), scripts.get("_")
         if num_primes:
             if over is not None:
-                raise _Unreadable("'")
+                raise _Unsupported("'")
             over = Markup("<mo>{}</mo>").format("′" * num_primes)
         if over is not None and under is not None:
             return Markup("<msubsup>{}{}{}</msubsup>").format(base, under, over)
@@ -151,7 +151,7 @@ class _Reader:
         if token.isalpha():
             return Markup("<mi>{}</mi>").format(token)
         if token in "^_'}&":
-            raise _Unreadable(token)
+            raise _Unsupported(token)
         return Markup("<mo>{}</mo>").format({"-": "−", "*": "∗"}.get(token, token))
 
     def _command(self, name: str, depth: int) -> Markup:
@@ -182,13 +182,13 @@ class _Reader:
             if name in ("left", "right", "middle") and self._peek() == ".":
                 self._at += 1
             return Markup("<mrow></mrow>")
-        raise _Unreadable(name)
+        raise _Unsupported(name)
 
     def _table(self, depth: int) -> Markup:
-        """`\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}`; the columns' alignment of an array is left out."""
+        """`\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}`; the column alignment of an array is ignored."""
         kind = self._raw_group()
         if kind not in _FENCES:
-            raise _Unreadable(kind)
+            raise _Unsupported(kind)
         if kind == "array":
             self._raw_group()
         rows, cells, parts = [], list[Markup](), list[Markup]()
@@ -204,11 +204,11 @@ class _Reader:
                 if token == "\\end":
                     break
             elif depth > MAX_DEPTH:
-                raise _Unreadable("depth")
+                raise _Unsupported("depth")
             else:
                 parts.append(self._scripted(depth + 1))
         if self._raw_group() != kind:
-            raise _Unreadable("end")
+            raise _Unsupported("end")
         left, right = _FENCES[kind]
         table = Markup("<mtable>{}</mtable>").format(Markup().join(rows))
         return Markup("<mrow><mo>{}</mo>{}<mo>{}</mo></mrow>").format(left.strip(), table, right.strip())
@@ -222,7 +222,7 @@ class _Reader:
         return Markup("<mroot>{}{}</mroot>").format(self._argument(depth), degree)
 
     def _argument(self, depth: int) -> Markup:
-        """A group, or the next token; of a number without braces only its first digit, as TeX reads it."""
+        """Convert a group or the next token; of a number without braces take only the first digit, as TeX does."""
         token = self._peek()
         if token is not None and token[0].isdigit() and len(token) > 1:
             text, start, end = self._tokens[self._at]
@@ -236,9 +236,9 @@ class _Reader:
         return body
 
     def _raw_group(self) -> str:
-        """The characters between braces, spaces kept."""
+        """Return the source between braces, with its spaces."""
         if self._next() != "{":
-            raise _Unreadable("text")
+            raise _Unsupported("text")
         start, level = self._tokens[self._at - 1][2], 1
         while level:
             level += {"{": 1, "}": -1}.get(self._next(), 0)
@@ -250,6 +250,6 @@ class _Reader:
     def _next(self) -> str:
         token = self._peek()
         if token is None:
-            raise _Unreadable("end")
+            raise _Unsupported("end")
         self._at += 1
         return token

@@ -1,7 +1,7 @@
-"""A run directory to one self-contained page: no network, no server, light and dark.
+"""Renders a run directory as one self-contained HTML page, without network or server.
 
-Completion text is hostile input. It enters the page through jinja2's autoescape and, for the viewer, as JSON in which
-`<`, `>` and `&` are escaped; the page's own content policy runs the one script whose hash it names, and loads nothing.
+Completions are untrusted input. They enter the page through jinja2's autoescape and, for the viewer, as JSON in which
+`<`, `>` and `&` are escaped. The page's content security policy allows one script, by its hash, and no requests.
 """
 
 import base64
@@ -29,30 +29,30 @@ from mathppo.report.rollout_views import RolloutView, choose_views
 from mathppo.storage.files import write_file
 
 NUM_ROLLOUTS = 60
-"""Rollouts shown in full, unless asked for others."""
+"""Default number of rollouts shown in full."""
 
 _FOLDER = Path(__file__).parent / "page"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the before-and-after table."""
+    """A row of the before/after table."""
 
     mode: str
     when: str
-    standing: EvaluationRow
+    result: EvaluationRow
 
 
 def write_report(run_dir: Path, *, controls: Sequence[Path] = (), num_rollouts: int = NUM_ROLLOUTS) -> Path:
-    """Write `report.html` into a run directory; pieces that are missing leave their section out with a note.
+    """Write `report.html` to a run directory; a section without data is replaced by a note.
 
     Args:
-        run_dir: as `mathppo train` writes it.
-        controls: other run directories to draw beside it.
-        num_rollouts: rollouts shown in full, at most; chosen across verdicts and across the run.
+        run_dir: directory written by `mathppo train`.
+        controls: other run directories to draw for comparison.
+        num_rollouts: maximum number of rollouts shown in full, chosen across verdicts and across the run.
 
     Returns:
-        The page's path.
+        Path of the page.
     """
     path = run_dir / "report.html"
     write_file(path, render(read_run(run_dir, controls=controls), num_rollouts=num_rollouts))
@@ -60,14 +60,14 @@ def write_report(run_dir: Path, *, controls: Sequence[Path] = (), num_rollouts: 
 
 
 def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
-    """Render a run's page; the same run gives the same text."""
+    """Render the page of a run; the same run yields the same text."""
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("style.css", "viewer.js"))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     environment.filters |= {"maths": maths, "formula": formula, "p": write_p, "points": lambda x: f"{100 * x:+.1f}"}
-    environment.filters["said"] = _said
+    environment.filters["sentence"] = _as_sentence
     environment.filters |= {"percent": percent, "share": share, "number": number, "duration": duration}
     views = choose_views(run.views, num_rollouts)
     draw = (
@@ -97,41 +97,41 @@ def render(run: RunRecord, *, num_rollouts: int = NUM_ROLLOUTS) -> str:
     )
 
 
-def _said(sentence: str) -> str:
-    """Give a sentence as it stands alone: a step begins it with a capital, and no `<` ends a line."""
+def _as_sentence(sentence: str) -> str:
+    """Capitalise a sentence that begins with a step, and keep `p < x` on one line."""
     start = sentence[:1].upper() if sentence.startswith("step ") else sentence[:1]
     return (start + sentence[1:]).replace("p < ", "p\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}")
 
 
 def headline(run: RunRecord) -> str:
-    """Say in one sentence, with numbers, what the run did."""
+    """Return one sentence with the change in accuracy and the effort of the run."""
     effort = f"in {len(run.iterations)} iteration{'s' * (len(run.iterations) > 1)}" if run.iterations else ""
     wall = run.summary.total_wall_s
-    effort += f" ({duration(wall)} in all)" if wall else ""
+    effort += f" ({duration(wall)} in total)" if wall else ""
     for mode in Mode:
         before, after = run.before(mode), run.after(mode)
         if before is None or after is None or before.accuracy is None or after.accuracy is None:
             continue
         numbers = f"{share(before.accuracy)} to {share(after.accuracy)}"
-        # Rounded first: a float's last bit would part it from the table's difference of counts.
+        # Rounded first, so that a float's last bit cannot make it differ from the table.
         points = 100 * round(after.accuracy - before.accuracy, 12)
         if after.low > before.high:
-            said = f"raised {mode} accuracy on held-out problems from {numbers}, by {points:.1f} points"
+            change = f"raised {mode} accuracy on held-out problems from {numbers}, by {points:.1f} points"
         elif after.high < before.low:
-            said = f"lowered {mode} accuracy on held-out problems from {numbers}, by {-points:.1f} points"
+            change = f"lowered {mode} accuracy on held-out problems from {numbers}, by {-points:.1f} points"
         else:
-            said = f"did not measurably change {mode} accuracy on held-out problems ({numbers}, intervals overlap)"
-        return f"The run {said} {effort}".strip() + "."
+            change = f"did not measurably change {mode} accuracy on held-out problems ({numbers}, intervals overlap)"
+        return f"The run {change} {effort}".strip() + "."
     return f"The run was not evaluated before and after{', ' + effort if effort else ''}."
 
 
 def table_rows(run: RunRecord) -> list[Row]:
-    """Give the before-and-after table's rows that exist, greedy first."""
+    """Return the available rows of the before/after table, greedy first."""
     rows = []
     for mode in Mode:
-        for when, standing in (("before", run.before(mode)), ("after", run.after(mode))):
-            if standing is not None:
-                rows.append(Row(mode, when, standing))
+        for when, result in (("before", run.before(mode)), ("after", run.after(mode))):
+            if result is not None:
+                rows.append(Row(mode, when, result))
     return rows
 
 
@@ -140,26 +140,26 @@ def _subtitle(run: RunRecord) -> list[str]:
         config: dict[str, Any] = tomllib.loads(run.config)
     except tomllib.TOMLDecodeError:
         return [run.name]
-    said = [run.name]
+    parts = [run.name]
     for section, key, words in (
         ("learner", "algorithm", "{}"), ("reward", "kind", "{} reward"), ("problems", "held_out", "held out: {}"),
         ("run", "seed", "seed {}"),
     ):  # fmt: skip
         value = config.get(section, {}).get(key) if isinstance(config.get(section, {}), dict) else None
         if value not in (None, ""):
-            said.append(words.format(value))
-    return said
+            parts.append(words.format(value))
+    return parts
 
 
 def _opened(views: Sequence[RolloutView]) -> set[int]:
-    """Two rollouts to show unfolded: the first that is correct and the first that is not."""
+    """Return the rollouts to show unfolded: the first correct and the first incorrect one."""
     correct = [i for i, view in enumerate(views) if view.verdict.correct]
     others = [i for i, view in enumerate(views) if view.verdict.status is Status.INCORRECT]
     return {*correct[:1], *others[:1]}
 
 
 def _tokens(view: RolloutView) -> dict[str, Any]:
-    """Per-token numbers for the page's script, four digits each, which is more than an eye needs."""
+    """Return the per-token numbers for the page's script, with four significant digits."""
 
     def short(numbers: Sequence[float] | None) -> list[float] | None:
         return None if numbers is None else [float(f"{x:.4g}") for x in numbers]
@@ -178,7 +178,7 @@ def _tokens(view: RolloutView) -> dict[str, Any]:
 
 
 def _script_json(value: Any) -> Markup:
-    """Encode for a script element, in which only these three characters could end or begin anything."""
+    """Encode JSON for a script element; `<`, `>` and `&` are escaped, because they could end it."""
     text = msgspec.json.encode(value).decode()
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""One rollout as a person reads it: tokens as text, each with what the learner knew of it."""
+"""Rollouts for display: tokens as text, each with the learner's numbers."""
 
 import math
 from collections.abc import Iterable
@@ -20,15 +20,15 @@ class RolloutView(Record, frozen=True, kw_only=True, tag="rollout_view/1"):
     Args:
         problem_id: the problem.
         question: the problem's question.
-        reference: its right answer.
+        reference: reference answer.
         prompt: the prompt's tokens as text pieces.
-        completion: T token texts, the stop token included where it was sampled.
+        completion: T token texts, stop token included if sampled.
         behaviour_logprobs: T log-probabilities in nats under the behaviour policy.
-        old_logprobs: T log-probabilities under the learner before its update; None where it saw none.
+        old_logprobs: T log-probabilities under the learner before its update; None if it did not train on them.
         values: T values V(prompt + completion[:t]); None without a critic.
-        advantages: T advantages before whitening; None where none were computed.
-        verdict: what the grader said.
-        reward: terminal reward; None where the grader failed.
+        advantages: T advantages before whitening; None if not computed.
+        verdict: verdict of the grader.
+        reward: terminal reward; None if the grader failed.
         truncated: ran out of token budget.
         policy_step: number of updates that the behaviour policy had seen.
     """
@@ -63,10 +63,9 @@ class RolloutView(Record, frozen=True, kw_only=True, tag="rollout_view/1"):
 
     @property
     def td_residuals(self) -> list[float] | None:
-        """values[t+1] - values[t], the reward standing for the value after the last token: what each token taught.
+        """values[t+1] - values[t], with the reward as the value after the last token.
 
-        At gamma = 1 and without a KL term these are GAE's residuals; of a truncated rollout that is bootstrapped, the
-        last one is not.
+        With gamma = 1 and no KL term these are GAE's residuals, except for the last one of a bootstrapped rollout.
         """
         if self.values is None or self.reward is None:
             return None
@@ -74,7 +73,7 @@ class RolloutView(Record, frozen=True, kw_only=True, tag="rollout_view/1"):
 
 
 def write_views(run_dir: Path, views: Iterable[RolloutView]) -> None:
-    """Write the run's rollout views, replacing those of before."""
+    """Write the rollout views of a run, replacing earlier ones."""
     write_file(run_dir / VIEWS_FILE, b"".join(msgspec.json.encode(view) + b"\n" for view in views))
 
 
@@ -82,7 +81,7 @@ def read_views(path: Path) -> list[RolloutView]:
     """Read rollout views, in order.
 
     Raises:
-        BadArtefact: a line that is not one.
+        BadArtefact: a line is not a rollout view.
     """
     views = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
@@ -98,13 +97,13 @@ def read_views(path: Path) -> list[RolloutView]:
 def choose_views(views: list[RolloutView], count: int) -> list[RolloutView]:
     """Choose up to `count` views across verdicts and across the run, so that rare failures are seen.
 
-    Verdicts take turns; within a verdict, views are taken evenly over the policy's steps. The choice keeps the input's
-    order and is the same for the same input.
+    The count is divided evenly over verdicts, and within a verdict over policy steps. The choice is deterministic and
+    keeps the order of the input.
     """
     queues: dict[str, list[int]] = {}
     for index, view in enumerate(views):
         queues.setdefault(view.verdict.status, []).append(index)
-    # `quota` grows one verdict at a time until the count is reached or nothing is left.
+    # Increase the quotas round-robin until the count is reached or no view is left.
     quota = dict.fromkeys(sorted(queues), 0)
     while sum(quota.values()) < min(count, len(views)):
         for status in quota:

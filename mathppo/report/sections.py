@@ -1,4 +1,4 @@
-"""Which charts a run gets, in which order and with which words."""
+"""Sections of the report: charts, their order and their captions."""
 
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -25,7 +25,7 @@ from mathppo.report.load_run import RunRecord
 
 GREEDY_TONE, SAMPLED_TONE, TRAINING_TONE, CONTROL_TONES = 1, 3, 2, (4, 6, 5)
 WIDE, NARROW = 1030, 340
-"""Widths of a drawing that fills the page, on a desk and on a phone."""
+"""Widths of a full-page chart on a desktop and on a phone."""
 
 FROM_ZERO = Axis("", (0, None))
 SHARES = Axis("", (0, None), percent=True)
@@ -33,7 +33,7 @@ SHARES = Axis("", (0, None), percent=True)
 WRITTEN = (
     MetricChart(
         "Completion length",
-        "Tokens of a completion, stop token included.",
+        "Tokens per completion, stop token included.",
         (
             ("length_mean_tokens", "mean", 1),
             ("length_terminated_mean_tokens", "mean of terminated", 3),
@@ -42,8 +42,8 @@ WRITTEN = (
         FROM_ZERO,
     ),
     MetricChart(
-        "Truncated and without an answer",
-        "Completions that ran out of token budget, and those that state no final answer.",
+        "Truncation and missing answers",
+        "Completions that ran out of token budget, and completions without a final answer.",
         (("truncated_share", "truncated", 2), ("no_answer_share", "no answer", 4)),
         SHARES,
     ),
@@ -51,13 +51,13 @@ WRITTEN = (
 CRITIC = (
     MetricChart(
         "Explained variance",
-        "1: the critic foresees every outcome. 0: it knows no more than the mean. Below 0: worse than the mean.",
+        "1: the critic predicts each outcome. 0: no better than the mean. Below 0: worse than the mean.",
         (("explained_variance_outcome", "of outcomes", 1), ("explained_variance_target", "of its targets", 3)),
         Axis("", (None, 1)),
     ),
     MetricChart(
         "Values and returns",
-        "Means over the iteration's tokens; where they part, the critic is biased.",
+        "Means over the iteration's tokens; a gap between them means that the critic is biased.",
         (("value_mean", "mean value", 1), ("return_mean", "mean return", 2)),
     ),
     MetricChart("Value loss", "Mean over the iteration's minibatches.", (("value_loss", "value loss", 2),), FROM_ZERO),
@@ -65,19 +65,19 @@ CRITIC = (
 MOVED = (
     MetricChart(
         "KL divergence",
-        "Nats a token. Update: from the policy before to the policy after. Engines: from the one that sampled to the "
-        "one that learns.",
+        "Nats per token. Update: policy before to policy after. Engines: sampler to learner, at the same "
+        "weights. Reference: warm start to policy.",
         (("approx_kl", "update", 1), ("behaviour_kl", "engines", 2), ("ref_kl", "reference", 4)),
     ),
     MetricChart(
         "Clipped tokens",
-        "Share of tokens at which the clip stopped the policy's gradient.",
+        "Share of tokens whose policy gradient was clipped to zero.",
         (("clip_share_high", "at 1 + clip_high", 1), ("clip_share_low", "at 1 - clip_low", 2)),
         SHARES,
     ),
     MetricChart(
         "Entropy",
-        "Nats of the next-token distribution, mean over sampled positions.",
+        "Entropy of the next-token distribution in nats, mean over sampled positions.",
         (("entropy", "entropy", 3),),
         FROM_ZERO,
     ),
@@ -89,8 +89,8 @@ MOVED = (
     ),
     MetricChart(
         "Importance weights",
-        "Learner over sampler: 1 where both engines agree. The mean is of truncated weights; the effective sample "
-        "size, as a share of the tokens, of those that are not.",
+        "Probability under the learner divided by that under the sampler; 1 if both agree. The mean is over truncated "
+        "weights, the effective sample size (as a share of the tokens) over untruncated weights.",
         (("importance_weight_mean", "mean", 1), ("behaviour_ess_share", "effective sample size", 2)),
     ),
     MetricChart(
@@ -104,7 +104,7 @@ MOVED = (
 
 @dataclass(frozen=True)
 class Section:
-    """Figures under one heading; without figures, a note says what was missing."""
+    """Figures under one heading; a section without figures has a note instead."""
 
     key: str
     title: str
@@ -154,7 +154,7 @@ def breakdown(run: RunRecord) -> Section:
                 rows_chart(rows, title=f"Accuracy {title.lower()}", width=width) for width in (WIDE, NARROW)
             )
             figures.append(Figure(title, caption, wide, narrow))
-    return Section("breakdown", "What it learnt", figures, note="the evaluations name no level or family")
+    return Section("breakdown", "Accuracy by group", figures, note="the evaluations name no level or family")
 
 
 def verdicts(run: RunRecord) -> Section:
@@ -165,39 +165,43 @@ def verdicts(run: RunRecord) -> Section:
         caption = "Share of each verdict among the iteration's rollouts, averaged over neighbouring iterations."
         figures.append(Figure("Verdicts", caption, stacked_chart(x, layers, ITERATION, title="Verdict mix")))
     figures += drawn(run, WRITTEN)
-    return Section("verdicts", "What it wrote", figures, note="metrics.jsonl holds no verdict shares")
+    return Section("verdicts", "Completions", figures, note="metrics.jsonl has no verdict shares")
 
 
 def critic(run: RunRecord) -> Section:
-    """Draw what the critic knows: explained variance, pretraining, value and advantage by position."""
+    """Draw the critic's explained variance, pretraining, and value and advantage by position."""
     figures = drawn(run, CRITIC) + pretraining(run.pretraining)
     for name, title, caption in (
-        ("value_by_position", "Value by position", "Mean value in each tenth of the completion; later is surer."),
-        ("advantage_by_position", "Advantage by position", "Mean advantage before whitening in each tenth."),
+        ("value_by_position", "Value by position", "Mean value in each tenth of the completion."),
+        (
+            "advantage_by_position",
+            "Advantage by position",
+            "Mean advantage before whitening in each tenth of the completion.",
+        ),
     ):
         if lines := by_position(run.iterations, name):
             axis = Axis("relative position in the completion", (0, 1), percent=True)
             figures.append(Figure(title, caption, line_chart(lines, axis, Axis(""), title=title)))
-    return Section("critic", "What the critic knows", figures, note="this run has no critic metrics")
+    return Section("critic", "Critic", figures, note="this run has no critic metrics")
 
 
 def updates(run: RunRecord) -> Section:
-    """Draw how far each update went."""
-    note = "metrics.jsonl holds no update statistics"
+    """Draw the size of the policy updates."""
+    note = "metrics.jsonl has no update statistics"
     figures = drawn(run, MOVED)
     if lines := by_position(run.iterations, "behaviour_logratio_by_size", DECADES):
-        title = "Sampler against learner"
+        title = "Sampler and learner"
         caption = (
-            "Share of tokens by the gap between their log-probabilities in the engine that sampled and in the learner. "
-            "Engines in float32 lie left of -3; what is right of -1 the importance weights have to mend."
+            "Share of tokens by the difference of their log-probabilities in sampler and learner. With float32 "
+            "engines it is below 10^-3 nats; differences above 10^-1 nats are left to the importance weights."
         )
-        axis = Axis("gap in nats, as a power of ten")
+        axis = Axis("difference in nats, as a power of ten")
         figures.append(Figure(title, caption, line_chart(lines, axis, SHARES, title=title)))
-    return Section("updates", "How the policy moved", figures, note=note)
+    return Section("updates", "Policy updates", figures, note=note)
 
 
 def time_split(run: RunRecord) -> Section:
-    """Draw where the time of an iteration goes."""
+    """Draw the share of each stage in the time of an iteration."""
     parts, seconds = [], {}
     for name, label, tone in (
         ("generate_s", "generate", 1), ("grade_s", "grade", 2), ("learn_s", "learn", 3), ("other_s", "other", 5),
@@ -207,9 +211,9 @@ def time_split(run: RunRecord) -> Section:
             seconds[label] = (tone, sum(y) / len(y))
     total = sum(size for _, size in seconds.values())
     if not total:
-        return Section("time", "Where the time went", note="metrics.jsonl holds no durations")
+        return Section("time", "Time", note="metrics.jsonl has no durations")
     for label, (tone, size) in seconds.items():
         parts.append((f"{label} {duration(size)} ({percent(size / total)})", tone, size))
     caption = f"Mean over {len(run.iterations)} iterations of {duration(total)} each."
     wide, narrow = (share_bar(parts, title="Time split of an iteration", width=width) for width in (WIDE, NARROW))
-    return Section("time", "Where the time went", [Figure("", caption, wide, narrow)])
+    return Section("time", "Time", [Figure("", caption, wide, narrow)])

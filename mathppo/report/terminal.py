@@ -1,4 +1,4 @@
-"""Tables for a terminal: before and after a run, and evaluations beside each other."""
+"""Terminal tables: accuracy before and after a run, and comparisons of evaluations."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -14,18 +14,18 @@ from mathppo.report.load_run import RunRecord, read_run
 from mathppo.report.page import headline, table_rows
 
 WIDE_RUN = 80
-"""Columns of a terminal from which before and after fit into one table."""
+"""Minimum terminal width at which the before/after table is not split."""
 
 
 def terminal_tables(run: RunRecord | Path, width: int) -> list[Table]:
-    """Make the table of held-out accuracy before and after, in two parts where there is no room.
+    """Build the table of held-out accuracy before and after, split in two on a narrow terminal.
 
     Args:
-        run: a run directory, or what `read_run` made of one.
-        width: columns of the terminal; from 60 on no number is cut.
+        run: a run directory, or its record from `read_run`.
+        width: terminal width in characters; at 60 or more no number is cut.
 
     Returns:
-        Rich tables; the first one's title is the report's headline, and a run without evaluations gives them no rows.
+        Rich tables; the title of the first is the report's headline. They have no rows if the run has no evaluations.
     """
     record = read_run(run) if isinstance(run, Path) else run
     parts = [("accuracy", "95 % interval", "truncated", "no answer", "samples")]
@@ -35,14 +35,14 @@ def terminal_tables(run: RunRecord | Path, width: int) -> list[Table]:
 
 
 def _run_table(record: RunRecord, headings: Sequence[str], title: str | None) -> Table:
-    # Text, not str: a run's name or a setting may hold what rich would read as markup.
+    # Text, not str: a run's name or a setting may contain what rich would read as markup.
     table = Table(title=None if title is None else Text(title), title_justify="left", pad_edge=False)
     table.add_column("mode", overflow="fold")
     table.add_column("when")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in table_rows(record):
-        s = row.standing
+        s = row.result
         accuracy = "-" if s.accuracy is None else share(s.accuracy)
         cells = {
             "accuracy": Text(accuracy, style="bold" if row.when == "after" else ""),
@@ -57,15 +57,15 @@ def _run_table(record: RunRecord, headings: Sequence[str], title: str | None) ->
 
 
 WIDE = 88
-"""Columns of a terminal from which all numbers of a comparison fit beside the name of a set."""
+"""Minimum terminal width at which the comparison table is not split."""
 
 
 def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
-    """Make the tables of a comparison, in points: one for each pair of policies, in two parts where there is no room.
+    """Build the tables of a comparison, in points: one per pair of policies, split in two on a narrow terminal.
 
     Args:
-        comparison: as `compare_results` gives it.
-        width: columns of the terminal; from 50 on no number is cut, and names of sets are folded.
+        comparison: result of `compare_results`.
+        width: terminal width in characters; at 50 or more no number is cut, and long set names are wrapped.
     """
     parts = [("A", "B", "B - A", "95 % interval", "p (Holm)", "detectable")]
     if width < WIDE:

@@ -1,7 +1,6 @@
-"""A run's metrics in someone else's dashboard: TensorBoard, trackio or wandb, each an extra.
+"""Sends a run's metrics to TensorBoard, trackio or wandb, each an optional dependency.
 
-The metrics log stays the record; a tracker is fed from it, while the run goes on or afterwards, and a run that is fed
-twice says the same twice.
+The metrics log remains the source of truth. A tracker reads it during the run or afterwards.
 """
 
 import importlib
@@ -15,18 +14,18 @@ from mathppo.errors import BadInput, BadSetting
 from mathppo.metrics import read_rows
 
 POLL_S = 2.0
-"""Seconds between two looks at a log that still grows."""
+"""Seconds between polls of a growing log."""
 
 
 class Tracker(Protocol):
-    """Where metrics go."""
+    """Destination of metrics."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the numbers of one iteration."""
+        """Log the metrics of one iteration."""
         ...
 
     def close(self) -> None:
-        """Write out what is left."""
+        """Flush and close."""
         ...
 
 
@@ -46,11 +45,11 @@ class TensorBoardTracker:
 
 
 class NamedRunTracker:
-    """`trackio` and `wandb`, which share an interface: `init`, `log`, `finish`.
+    """`trackio` or `wandb`, which share the interface `init`, `log`, `finish`.
 
     Args:
-        package: which of them.
-        run_dir: its name becomes the run's.
+        package: name of the package.
+        run_dir: run directory; its name becomes the run's name.
     """
 
     def __init__(self, package: str, run_dir: Path) -> None:
@@ -74,21 +73,21 @@ TRACKERS: Mapping[str, Callable[[Path], Tracker]] = MappingProxyType(
 
 
 def track(run_dir: Path, name: str, *, follow: bool = False) -> int:
-    """Feed a run's metrics to a tracker, and give the number of iterations.
+    """Send a run's metrics to a tracker and return the number of iterations.
 
     Args:
-        run_dir: as `mathppo train` writes it.
+        run_dir: directory written by `mathppo train`.
         name: one of `TRACKERS`.
-        follow: go on until the run is finished.
+        follow: continue until the run finishes.
 
     Raises:
-        BadSetting: an unknown tracker, or one that is not installed.
-        BadInput: the folder holds no metrics.
+        BadSetting: the tracker is unknown or not installed.
+        BadInput: the folder has no metrics.
     """
     if name not in TRACKERS:
         raise BadSetting(f"track: expected one of {', '.join(TRACKERS)}, got {name!r}")
     if not follow and not (run_dir / "metrics.jsonl").is_file():
-        raise BadInput(f"{run_dir}: expected a run directory, found no metrics.jsonl there; give train's --run-dir")
+        raise BadInput(f"{run_dir}: expected a run directory, found no metrics.jsonl in it; pass train's --run-dir")
     tracker = TRACKERS[name](run_dir)
     count = 0
     try:
@@ -101,7 +100,7 @@ def track(run_dir: Path, name: str, *, follow: bool = False) -> int:
 
 
 def _iterations(run_dir: Path, *, follow: bool) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield each iteration once, though a killed run logs some twice; lists by position are left out."""
+    """Yield each iteration once, although a resumed run logs some twice; skip metrics that are lists."""
     last = 0
     while True:
         finished = (run_dir / "summary.json").is_file()
@@ -120,5 +119,5 @@ def _module(name: str, package: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         raise BadSetting(
-            f"track: expected {package} to be installed, found it is not; pip install 'mathppo[trackers]'"
+            f"track: expected {package} to be installed, found no such package; pip install 'mathppo[trackers]'"
         ) from None

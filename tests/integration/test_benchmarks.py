@@ -12,7 +12,6 @@ from typing import Any
 
 import openai_server
 import pytest
-from datasets import Dataset
 from tiny_runs import tiny_config
 
 from graders import GraderPool
@@ -322,6 +321,8 @@ def test_export_writes_the_formats_of_other_harnesses(
     assert len(lines) == 40
     assert lines[0]["arguments"]["gen_args_0"]["arg_0"].startswith("<bos>Solve for x: ")
     (details,) = (tmp_path / "lighteval" / "details").glob("*/*/details_linear-first40|0_*.parquet")
+    from datasets import Dataset
+
     rows = Dataset.from_parquet(str(details), cache_dir=str(tmp_path / "cache")).to_list()
     assert [set(row) for row in rows] == [{"doc", "model_response", "metric"}] * 40
     assert [row["model_response"]["text"] for row in rows] == [line["resps"][0] for line in lines]

@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from tiny_lms import BUILDERS, CONTEXT, VOCAB_SIZE, IdsTokenizer, build
-from transformers import GenerationConfig
 
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
@@ -125,6 +123,8 @@ def test_greedy_matches_model_generate(name: str) -> None:
     sampling = Sampling(max_new_tokens=16, stop_token_ids=(1,), temperature=0.0)
     for rollout in sample(model, mixed_requests(12), sampling).values():
         prompt = torch.tensor([rollout.prompt_ids])
+        from transformers import GenerationConfig
+
         config = GenerationConfig(do_sample=False, max_new_tokens=16, eos_token_id=1, pad_token_id=0)
         expected = model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
         assert rollout.prompt_ids + rollout.completion_ids == expected[0].tolist()
@@ -180,6 +180,8 @@ def _fits(counts: np.ndarray, expected: np.ndarray) -> bool:
     counts = np.append(counts[~rare], counts[rare].sum())
     expected = np.append(expected[~rare], expected[rare].sum())
     kept = expected > 0
+    from scipy import stats
+
     return stats.chisquare(counts[kept], expected[kept] * counts[kept].sum() / expected[kept].sum()).pvalue > 1e-3
 
 

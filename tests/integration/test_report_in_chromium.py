@@ -1,4 +1,4 @@
-"""The report as a reader meets it: a real browser opens it, points, clicks, filters, and looks at it."""
+"""The report in a real browser: loading, pointing, clicking, filtering and layout."""
 
 import base64
 import random
@@ -30,7 +30,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def problems(browser: Browser) -> list[object]:
-    """Errors in the log, exceptions, and every request but the page's own."""
+    """Return log errors, exceptions, and requests other than the page itself."""
     found: list[object] = []
     for event in browser.events:
         method, parameters = event.get("method"), event.get("params", {})
@@ -42,7 +42,7 @@ def problems(browser: Browser) -> list[object]:
 
 
 def quickest(browser: Browser, path: Path) -> float:
-    """Seconds to open a page, the best of three: what the page costs, whatever else the machine does."""
+    """Return the seconds to open a page, the best of three."""
     return min(browser.open(path) for _ in range(3))
 
 
@@ -57,7 +57,7 @@ def change(browser: Browser, name: str, value: str) -> None:
     )
 
 
-def test_it_opens_fast_and_silent(browser: Browser, report: Path) -> None:
+def test_page_opens_fast_and_without_errors(browser: Browser, report: Path) -> None:
     browser.resize(1240, 900)
     assert quickest(browser, report) < 2.0
     assert problems(browser) == []
@@ -65,7 +65,7 @@ def test_it_opens_fast_and_silent(browser: Browser, report: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1240, False), (1240, True), (390, False), (390, True)])
-def test_it_fits_the_screen_in_light_and_dark(browser: Browser, report: Path, width: int, *, dark: bool) -> None:
+def test_page_fits_the_screen_in_light_and_dark(browser: Browser, report: Path, width: int, *, dark: bool) -> None:
     browser.resize(width, 900, dark=dark)
     browser.open(report)
     assert browser.run("document.documentElement.scrollWidth") <= width, "nothing to scroll sideways"
@@ -81,7 +81,7 @@ def test_it_fits_the_screen_in_light_and_dark(browser: Browser, report: Path, wi
     assert struct.unpack(">I", png[16:20])[0] == width
 
 
-def test_pointing_at_a_chart_reads_its_lines(browser: Browser, report: Path) -> None:
+def test_pointing_at_a_chart_shows_its_values(browser: Browser, report: Path) -> None:
     browser.resize(1240, 900)
     browser.open(report)
     browser.hover(*browser.centre("#learning .wide svg"))
@@ -94,7 +94,7 @@ def test_pointing_at_a_chart_reads_its_lines(browser: Browser, report: Path) -> 
     assert browser.run("document.getElementById('tip').hidden")
 
 
-def test_pointing_at_a_token_reads_its_numbers(browser: Browser, report: Path) -> None:
+def test_pointing_at_a_token_shows_its_numbers(browser: Browser, report: Path) -> None:
     browser.resize(1240, 900)
     browser.open(report)
     assert browser.run("document.querySelectorAll('.rollout[open]').length") == 2
@@ -141,7 +141,7 @@ def test_colours_filters_order_and_search(browser: Browser, report: Path) -> Non
     assert browser.run("document.querySelectorAll('.rollout[open]').length") == 3
 
 
-def test_hostile_completions_run_nothing(browser: Browser, report: Path) -> None:
+def test_hostile_completions_execute_nothing(browser: Browser, report: Path) -> None:
     source = random.Random(0)
     originals = [view(i, source) for i in range(6)]
     hostile = [
@@ -164,7 +164,7 @@ def test_hostile_completions_run_nothing(browser: Browser, report: Path) -> None
     assert problems(browser) == []
 
 
-def test_fifty_thousand_tokens_stay_light(browser: Browser, tmp_path: Path) -> None:
+def test_page_of_fifty_thousand_tokens_is_responsive(browser: Browser, tmp_path: Path) -> None:
     source = random.Random(0)
     views = [view(i, source, completion=[f" tok{j % 97}" for j in range(1000)]) for i in range(50)]
     write_views(tmp_path, views)
@@ -175,7 +175,7 @@ def test_fifty_thousand_tokens_stay_light(browser: Browser, tmp_path: Path) -> N
     assert problems(browser) == []
 
 
-def test_mathematics_is_drawn_and_regressions_unfold(browser: Browser, report: Path) -> None:
+def test_mathematics_is_rendered_and_regressions_unfold(browser: Browser, report: Path) -> None:
     browser.resize(1240, 900)
     browser.open(report)
     browser.run("document.querySelectorAll('.regression').forEach((e) => { e.open = true })")

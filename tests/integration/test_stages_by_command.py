@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY, tiny_config
 
-from mathppo.cli import commands, main
+from mathppo.cli import main
 from mathppo.pipeline.run_directory import RunDirectory, check_run
+from mathppo.pipeline.stages import prepare
 from mathppo.storage import store
 
 SETTINGS = [f"--{key}={value}" for key, value in TINY]
@@ -120,7 +121,7 @@ def test_out_of_memory_is_one_line_with_a_remedy(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(commands, "prepare", fail)
+    monkeypatch.setattr(prepare, "prepare", fail)
     assert run("prepare", "--out", tmp_path) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("mathppo: out of memory (")
@@ -222,7 +223,7 @@ def test_prompt_that_does_not_fit_the_context_is_named(
     [
         (
             "generate --checkpoint {at}/nowhere --problems {at}/problems/train --out {out}",
-            "nowhere: expected a checkpoint folder with config.json, got none",
+            "nowhere: expected a checkpoint folder with config.json, found none",
         ),
         (
             "generate --checkpoint {at}/warm --problems {at}/rollouts --out {out}",
@@ -258,14 +259,14 @@ def test_prompt_that_does_not_fit_the_context_is_named(
         ),
         ("evaluate {at}/next --out {out} --problems.held_out=no-such-set", "no-such-set"),
         ("evaluate {at}/next --out {out} --limit=-3", "--limit: expected a number of problems"),
-        ("evaluate {at}/next --out {out} --templates boxed", "beside --benchmarks only"),
+        ("evaluate {at}/next --out {out} --templates boxed", "only together with --benchmarks"),
         ("prepare --out {out} --problems.source={out}.jsonl", ".jsonl"),
         ("train --run-dir {out} --learner.lrr=1", "learner.lrr: unknown setting; did you mean learner.lr?"),
         ("train --run-dir {out} --config {at}/none.toml", "none.toml"),
         ("train --run-dir {out} --config no-such-recipe", "or one of the recipes"),
-        ("train --run-dir {out} extra", "extra: not an argument of this command"),
+        ("train --run-dir {out} extra", "extra: unknown argument"),
         ("report {at}/nowhere", "nowhere"),
-        ("report {at}/run --control {at}/nowhere", "nowhere: expected a run directory, found no config.toml there"),
+        ("report {at}/run --control {at}/nowhere", "nowhere: expected a run directory, found no config.toml in it"),
     ],
 )
 def test_mistake_is_one_line_that_names_it_and_writes_nothing(

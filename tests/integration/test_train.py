@@ -20,10 +20,10 @@ from mathppo.errors import BadSetting, StageFailed
 from mathppo.evaluate.accuracy import Mode
 from mathppo.learner.backend import checkpoint, models
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
 from mathppo.pipeline.benchmark_folder import read_results
 from mathppo.pipeline.run_directory import RunDirectory
 from mathppo.pipeline.stages.evaluate import read_evaluations
+from mathppo.pipeline.train import train
 from mathppo.progress import SILENT
 from mathppo.storage import store
 

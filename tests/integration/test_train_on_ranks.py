@@ -16,8 +16,8 @@ from two_processes import failing, process_of_rank, said, start, torchrun
 
 from mathppo.learner.backend import checkpoint
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.pipeline.train import train
 from mathppo.progress import SILENT
 from mathppo.storage import store
 

@@ -10,8 +10,8 @@ from tiny_runs import tiny_config
 
 from mathppo.learner.backend import checkpoint
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
 from mathppo.pipeline.run_directory import RunDirectory
+from mathppo.pipeline.train import train
 from mathppo.progress import SILENT, Advance, Silent
 
 TIMES = ("generate_s", "grade_s", "learn_s", "other_s", "tokens_per_s")

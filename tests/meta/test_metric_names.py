@@ -1,10 +1,10 @@
-"""Every metric that is logged or shown is in the table, and every row of the table is logged."""
+"""Each metric that is logged or shown is in the table, and each row of the table is logged."""
 
 import ast
 import re
 from collections.abc import Iterator
 
-from source_tree import calls, find, name_of, parse, refuse, sources
+from source_tree import calls, find, name_of, parse, report, sources
 
 from mathppo.metrics import TRAINING_METRICS
 
@@ -13,7 +13,7 @@ METRICS = re.compile(r"(?:^|[._])metrics$")
 
 
 def _read(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield (line, name) where a row of metrics is asked for a name that stands in the source."""
+    """Yield (line, name) of each literal metric name that is looked up."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and METRICS.search(ast.unparse(node.value)):
             asked: ast.expr | None = node.slice
@@ -30,15 +30,15 @@ def _read(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield call.lineno, str(asked.value)
 
 
-def test_every_metric_asked_for_is_in_the_table() -> None:
+def test_each_used_metric_is_in_the_table() -> None:
     def unknown(tree: ast.Module) -> Iterator[tuple[int, str]]:
         return ((line, name) for line, name in _read(tree) if name not in TRAINING_METRICS)
 
     training = [p for p in sources() if not name_of(p).startswith("mathppo/evaluate/")]
-    refuse(find(unknown, training), "expected names of mathppo.metrics.TRAINING_METRICS")
+    report(find(unknown, training), "expected names of mathppo.metrics.TRAINING_METRICS")
 
 
-def test_every_metric_of_the_table_is_logged() -> None:
+def test_each_metric_of_the_table_is_logged() -> None:
     logged, endings = set(), []
     for path in sources():
         if name_of(path).startswith("mathppo/report/") or name_of(path) == "mathppo/metrics.py":
@@ -51,4 +51,4 @@ def test_every_metric_of_the_table_is_logged() -> None:
             elif isinstance(node, ast.JoinedStr) and len(node.values) == 2 and isinstance(node.values[1], ast.Constant):
                 endings.append(str(node.values[1].value))  # f"{stage}_s"
     built = {name for name in TRAINING_METRICS if name.endswith(tuple(e for e in endings if e.startswith("_")))}
-    refuse(sorted(set(TRAINING_METRICS) - logged - built), "the table describes metrics that nothing logs")
+    report(sorted(set(TRAINING_METRICS) - logged - built), "the table describes metrics that nothing logs")

@@ -1,4 +1,4 @@
-"""The names that others build on: what is promised exists, in the promised shape."""
+"""The public names and signatures."""
 
 import importlib
 import inspect
@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from source_tree import PACKAGES, ROOT, name_of, sources
 
-PROMISED = {
+PUBLIC = {
     "graders:grade": "completion reference *grader *question",
     "mathppo.ppo.gae:gae": "token_rewards values completion_mask bootstrap_values *gamma *lam",
     "mathppo.ppo.gae:token_rewards": "outcome completion_mask kl *kl_coef",
@@ -21,24 +21,22 @@ PROMISED = {
     "mathppo.ppo.logprobs:token_logprobs": "logits ids *temperature",
     "mathppo.ppo.logprobs:entropy": "logits *temperature",
 }
-"""Function, and its parameters in order; a star before a keyword-only one. More may follow if they have defaults."""
+"""Functions with their parameters in order, keyword-only ones with a star. More may follow if they have defaults."""
 
 MODULES = [name_of(path).removesuffix(".py").replace("/", ".").removesuffix(".__init__") for path in sources()]
 
 
-@pytest.mark.parametrize("function", PROMISED)
-def test_a_promised_function_takes_what_was_promised(function: str) -> None:
+@pytest.mark.parametrize("function", PUBLIC)
+def test_function_has_its_public_parameters(function: str) -> None:
     where, _, name = function.partition(":")
     parameters = inspect.signature(getattr(importlib.import_module(where), name)).parameters.values()
     found = [("*" if p.kind is p.KEYWORD_ONLY else "") + p.name for p in parameters]
-    promised = PROMISED[function].split()
-    assert [p for p in found if p in promised] == promised
-    assert all(
-        p.default is not p.empty for p in parameters if p.name not in PROMISED[function].replace("*", "").split()
-    )
+    expected = PUBLIC[function].split()
+    assert [p for p in found if p in expected] == expected
+    assert all(p.default is not p.empty for p in parameters if p.name not in PUBLIC[function].replace("*", "").split())
 
 
-def test_graders_gives_the_five_names() -> None:
+def test_graders_exports_its_five_names() -> None:
     graders = importlib.import_module("graders")
     assert {"grade", "GraderPool", "Verdict", "Status", "register"} <= set(graders.__all__)
     assert {s.value for s in graders.Status} == {
@@ -47,15 +45,15 @@ def test_graders_gives_the_five_names() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_every_name_of_all_exists(package: str) -> None:
+def test_names_in_all_exist(package: str) -> None:
     for name in MODULES:
         if name.partition(".")[0] == package and not name.endswith("__main__"):
             module = importlib.import_module(name)
             missing = [n for n in getattr(module, "__all__", ()) if not hasattr(module, n)]
-            assert not missing, f"{name}.__all__ names {missing}, which are not there"
+            assert not missing, f"{name}.__all__ names {missing}, which do not exist"
 
 
-def test_the_commands_point_at_functions() -> None:
+def test_console_scripts_are_functions() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
     assert set(scripts) == {"mathppo", "graders"}
     for target in scripts.values():

@@ -1,4 +1,4 @@
-"""The README says what is so: its Python runs, its paths exist, and its commands are known."""
+"""The README's Python examples run, its paths exist, and its commands are known."""
 
 import doctest
 import re
@@ -22,7 +22,7 @@ def _blocks(text: str, *languages: str) -> list[str]:
     return [block for language, block in found if language in languages]
 
 
-def test_its_examples_run_as_they_stand(readme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_run(readme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     examples = _blocks(readme, "python")
     assert examples
@@ -35,21 +35,21 @@ def test_its_examples_run_as_they_stand(readme: str, tmp_path: Path, monkeypatch
             exec(compile(source, name, "exec"), {"__name__": "__main__"})
 
 
-def test_its_verifier_conforms(readme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verifier_passes_the_conformance_kit(readme: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (verifier,) = [block for block in _blocks(readme, "python") if "GRADER = " in block]
     (tmp_path / "verifier.py").write_text(verifier)
     code = main(["conformance", f"{tmp_path / 'verifier.py'}:GRADER"])
     assert code == 0, capsys.readouterr().out
 
 
-def test_every_path_it_names_exists(readme: str) -> None:
+def test_paths_exist(readme: str) -> None:
     links = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", readme) if "://" not in target]
     named = re.findall(r"(?<![\w/.])(?:scripts|data|graders|mathppo|tests)/[\w./-]*\w", readme)
     missing = sorted({path for path in links + named if not (ROOT / path).exists()})
-    assert not missing, f"README.md names {missing}, which are not there"
+    assert not missing, f"README.md names {missing}, which do not exist"
 
 
-def test_every_command_it_shows_is_known(readme: str) -> None:
+def test_commands_exist(readme: str) -> None:
     shown = "\n".join(_blocks(readme, "bash", "sh", "console"))
     for command, verb in sorted(set(re.findall(r"(?:^|[\s/])(mathppo|graders) ([a-z]\w+)", shown))):
         script = f"import sys; from {command}.cli import main; sys.exit(main())"

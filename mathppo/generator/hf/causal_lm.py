@@ -3,18 +3,22 @@
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import Cache, DynamicCache
-from transformers.cache_utils import DynamicLayer
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 
 class CausalLM:
     """A causal LM with one calling convention; computes the logits of the last position only."""
 
     def __init__(self, model: Any) -> None:
+        from transformers import Cache
+        from transformers.cache_utils import DynamicLayer
+
         self.model = model
         config = model.config.get_text_config(decoder=True)
         self.vocab_size: int = model.get_input_embeddings().weight.shape[0]

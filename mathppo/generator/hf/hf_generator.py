@@ -7,7 +7,7 @@ rounding: a uniform within about 1e-7 of the boundary between two tokens may sel
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -21,6 +21,9 @@ from mathppo.generator.stops import StopStrings
 from mathppo.generator.weights import compare_weights
 from mathppo.load_errors import UNLOADABLE
 from mathppo.records import FinishReason, Rollout
+
+if TYPE_CHECKING:
+    pass
 
 
 class HFGenerator:
@@ -72,6 +75,7 @@ class HFGenerator:
             BadCheckpoint: a missing or damaged folder, or one that lacks weights of the model.
         """
         folder = Path(path)
+
         remedy = "point to a folder written by `save_pretrained`"
         if not (folder / "config.json").is_file():
             raise BadCheckpoint(f"{folder}: expected a checkpoint folder with config.json, got none; {remedy}")

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention.varlen import varlen_attn
 
 from mathppo.errors import BadSetting
 
@@ -82,6 +81,8 @@ def _attention_by_kernel(
 ) -> Float[Tensor, "1 N H D"]:
     one, two, three = (x[0].transpose(0, 1).contiguous() for x in (query, key, value))
     window = (-1 if sliding_window is None else sliding_window - 1, 0)
+    from torch.nn.attention.varlen import varlen_attn  # imports torch's compiler: seconds
+
     mixed = varlen_attn(one, two, three, ends, ends, longest, longest, scale=scaling, window_size=window)
     assert isinstance(mixed, Tensor)
     return mixed[None]

@@ -8,38 +8,33 @@ unchanged policy would not be 1.
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from torch import nn
-from transformers import (
-    AttentionInterface,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    LlamaConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
 
 from mathppo.config import ModelSettings
 from mathppo.errors import BadCheckpoint, BadSetting
-from mathppo.learner.backend.attention import packed_attention
 from mathppo.load_errors import UNLOADABLE
+
+# transformers takes seconds to import: the functions that build or load a model import what they use.
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+else:
+    PreTrainedModel = PreTrainedTokenizerBase = Any
 
 CONFIG = "config.json"
 """File of every Hugging Face model folder."""
 
 PACKED = "mathppo_packed"
-AttentionInterface.register(PACKED, packed_attention)
 
 
 def build_policy(
     settings: ModelSettings, *, vocab_size: int, bos_id: int | None, eos_id: int, pad_id: int, seed: int
 ) -> PreTrainedModel:
     """Build a Llama with tied embeddings and random weights determined by `seed`; float32, on the CPU."""
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=settings.hidden_size,
@@ -73,6 +68,8 @@ def build_critic(policy: PreTrainedModel, *, num_layers: int = 0) -> PreTrainedM
     Raises:
         BadSetting: more layers than the policy has.
     """
+    from transformers import AutoConfig, AutoModelForTokenClassification
+
     config = AutoConfig.for_model(**policy.config.to_dict())
     config.num_labels = 1
     if num_layers > config.num_hidden_layers:
@@ -140,6 +137,8 @@ def num_trunk_layers(path: Path) -> int | None:
         BadCheckpoint: there is no model, or one that transformers does not know.
     """
     folder = _critic_folder(path)
+    from transformers import AutoConfig
+
     if not (folder / CONFIG).is_file():
         raise BadCheckpoint(f"{folder}: expected a Hugging Face model folder, found no {CONFIG} there")
     try:
@@ -160,11 +159,15 @@ def load_policy(path: Path) -> PreTrainedModel:
     Raises:
         BadCheckpoint: the folder is missing, damaged, or holds another kind of model.
     """
+    from transformers import AutoModelForCausalLM
+
     return _load(AutoModelForCausalLM, path)
 
 
 def load_critic(path: Path) -> PreTrainedModel:
     """Load a critic that `save_pretrained` wrote; see `load_policy`."""
+    from transformers import AutoModelForTokenClassification
+
     return _load(AutoModelForTokenClassification, path)
 
 
@@ -174,6 +177,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     Raises:
         BadCheckpoint: the folder has no tokenizer that loads.
     """
+    from transformers import AutoTokenizer
+
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=False, local_files_only=True)
     except UNLOADABLE as error:
@@ -202,6 +207,10 @@ def enable_checkpointing(model: PreTrainedModel, *, packed: bool = False) -> Non
 @contextmanager
 def attend_packed(model: PreTrainedModel) -> Iterator[None]:
     """Use `packed_attention` in a model's layers within the context."""
+    from transformers import AttentionInterface
+
+    if PACKED not in AttentionInterface():
+        AttentionInterface.register(PACKED, packed_attention)
     config: Any = model.base_model.config
     before = config._attn_implementation
     config._attn_implementation = PACKED
@@ -217,6 +226,8 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     Raises:
         BadCheckpoint: a file, architecture or quantization that transformers cannot read.
     """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
     options = {"gguf_file": path.name, "local_files_only": True}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, **options)
@@ -236,6 +247,8 @@ def load_gguf(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 def quiet() -> None:
     """Turn off the progress bars and log messages of transformers; this package shows its own progress."""
+    import transformers
+
     transformers.utils.logging.disable_progress_bar()
     transformers.logging.set_verbosity_error()
 

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.distributed.rendezvous import rendezvous
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mathppo.errors import StageFailed
 from mathppo.ppo.losses import Stats
+
+# FSDP and DTensor take a second to import: the functions that use them import them.
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class DistContext:
 
     rank: int = 0
     size: int = 1
-    mesh: DeviceMesh | None = None
+    mesh: "DeviceMesh | None" = None
     group: Any = None
 
     def broadcast(self, x: Any) -> Any:
@@ -91,6 +91,8 @@ class DistContext:
         """Shard a model's weights in place, layer by layer; every rank starts with the same full weights."""
         if self.mesh is None:
             return
+        from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
         for layers in (m for m in model.modules() if isinstance(m, nn.ModuleList)):
             for layer in layers:
                 fully_shard(layer, mesh=self.mesh)
@@ -105,6 +107,8 @@ class DistContext:
         """
         if self.mesh is None:
             return
+        from torch.distributed.fsdp import fully_shard
+
         fully_shard(head, mesh=self.mesh)
         run, forward = getattr(owner, RUN_WITHIN), model.forward
         setattr(model, RUN_WITHIN, run)
@@ -139,6 +143,9 @@ def join(kind: str = "") -> Iterator[DistContext]:
     if not distributed.is_torchelastic_launched():
         yield SINGLE_PROCESS
         return
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.rendezvous import rendezvous
+
     kind = kind or ("cuda" if torch.cuda.is_available() else "cpu")
     store, rank, size = next(rendezvous("env://"))
     distributed.init_process_group("nccl" if kind == "cuda" else "gloo", store=store, rank=rank, world_size=size)
@@ -199,6 +206,8 @@ def run_within(model: nn.Module, function: Callable[[], T]) -> T:
 
 def full_tensor(x: Tensor) -> Tensor:
     """Return a tensor without shards; a collective, called on every rank."""
+    from torch.distributed.tensor import DTensor
+
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
@@ -211,6 +220,8 @@ def full_state(model: nn.Module) -> dict[str, Tensor]:
 
 def shard_like(x: Tensor, other: Tensor) -> Tensor:
     """Return a full tensor on the device and in the shards of `other`."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if not isinstance(other, DTensor):
         return x.to(other.device)
     return distribute_tensor(x.to(other.device), other.device_mesh, other.placements)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel
 from vllm_samples import build, save
 
 from mathppo.generator.vllm import vllm_memory
 from mathppo.learner.backend import models
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 
 HERE = Path(__file__).parent

@@ -8,7 +8,6 @@ from typing import Any, cast
 import gguf_files
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 from vllm_samples import largest_gap, requests
 
 from mathppo.cli import main
@@ -31,6 +30,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_folder_has_the_dequantised_weights_of_the_file(tmp_path: Path, tied: bool) -> None:
     dequantised = gguf_files.write(tmp_path / "tiny.gguf", gguf_files.policy(tied=tied), quantised=True)
+    from transformers import AutoModelForCausalLM
+
     assert main(["import-gguf", str(tmp_path / "tiny.gguf"), "--out", str(tmp_path / "out")]) == 0
     loaded, report = cast(Any, AutoModelForCausalLM).from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not report["missing_keys"]
@@ -49,6 +50,8 @@ def test_the_folder_has_the_dequantised_weights_of_the_file(tmp_path: Path, tied
 
 
 def test_tokenizer_and_chat_template_come_from_the_file(file: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
     tokenizer, ours = AutoTokenizer.from_pretrained(import_gguf(str(file), tmp_path / "out")), gguf_files.tokenizer()
     for text in ("solve x", " x = -3, é", "<|im_start|>so<|im_end|>"):
         ids = ours.encode(text, add_special_tokens=False)
@@ -62,6 +65,8 @@ def test_tokenizer_and_chat_template_come_from_the_file(file: Path, tmp_path: Pa
 
 
 def test_vllm_samples_from_the_folder_and_loads_new_weights(file: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     folder = import_gguf(str(file), tmp_path / "out")
     policy = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     sampling = Sampling(max_new_tokens=12, stop_token_ids=(2,), temperature=0.8)

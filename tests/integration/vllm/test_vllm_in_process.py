@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from transformers import PreTrainedModel
 from vllm_samples import GREEDY, SAMPLING, build, by_problem, largest_gap, requests, save
 
 from mathppo.errors import BadCheckpoint, BadInput, BadSetting
@@ -15,6 +14,7 @@ from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.generator.stops import StopStrings
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
 from mathppo.generator.vllm.vllm_memory import VLLMOptions
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.prompts import PreTrainedTokenizerBase
 
 TOLERANCE = 1e-4

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedModel
 from vllm_samples import SAMPLING, build, by_problem, largest_gap, requests
 
 from mathppo.errors import StageFailed
 from mathppo.generator.base import Sampling
 from mathppo.generator.vllm.vllm_generator import VLLMGenerator
 from mathppo.generator.vllm.vllm_memory import VLLMOptions
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.prompts import PreTrainedTokenizerBase
 
 LONG = Sampling(max_new_tokens=200, stop_token_ids=(2,), temperature=0.7)

@@ -16,7 +16,6 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
-from transformers import PreTrainedModel
 from vllm_samples import SAMPLING, build, by_problem, largest_gap, requests
 
 from mathppo.errors import BadCheckpoint, StageFailed
@@ -24,6 +23,7 @@ from mathppo.generator.base import Sampling
 from mathppo.generator.server import http_client
 from mathppo.generator.server.server_generator import Server, ServerGenerator
 from mathppo.generator.stops import StopStrings
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.prompts import PreTrainedTokenizerBase
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from tiny_runs import TINY, tiny_config
 
 from mathppo.cli import main
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
+from mathppo.pipeline.train import train
 from mathppo.progress import SILENT
 from mathppo.storage import store
 

@@ -7,6 +7,7 @@ bytes on a GPU are replaced. None of this has run on a GPU.
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,10 @@ ipc_engine = of_vllm(".distributed.weight_transfer.ipc_engine")
 nccl_engine = of_vllm(".distributed.weight_transfer.nccl_engine")
 transfer = of_vllm(".distributed.weight_transfer")
 
-WEIGHTS = build(0).state_dict()
+
+@cache
+def policy_state() -> dict[str, torch.Tensor]:
+    return build(0).state_dict()
 
 
 class Recorded:
@@ -107,8 +111,8 @@ def test_a_broadcast_sends_metadata_then_tensors_and_finishes(monkeypatch: pytes
 
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
     weight_transfer = NCCLTransfer("http://10.0.0.1:8000", 4, torch.bfloat16)
-    weight_transfer.send(WEIGHTS, 1)
-    weight_transfer.send(WEIGHTS, 2)
+    weight_transfer.send(policy_state(), 1)
+    weight_transfer.send(policy_state(), 2)
     once = ["start_weight_update", "update_weights", "finish_weight_update"]
     assert client.names == ["init_weight_transfer_engine", *once, *once]
     (settings,) = joined
@@ -120,19 +124,19 @@ def test_a_broadcast_sends_metadata_then_tensors_and_finishes(monkeypatch: pytes
     assert (start.rank_offset, start.world_size, start.packed) == (1, 5, True)
     assert start.packed_buffer_size_bytes == weight_update.CHUNK_BYTES
     update = worker.parse_update_info(client.calls[2][1])
-    assert update.names == list(WEIGHTS)
+    assert update.names == list(policy_state())
     assert set(update.dtype_names) == {"bfloat16"}
-    assert update.shapes == [list(tensor.shape) for tensor in WEIGHTS.values()]
+    assert update.shapes == [list(tensor.shape) for tensor in policy_state().values()]
     assert "lm_head.weight" in update.names
     for name, tensor in sent[0].items():
-        assert torch.equal(tensor, WEIGHTS[name].to(torch.bfloat16))
+        assert torch.equal(tensor, policy_state()[name].to(torch.bfloat16))
 
     # A failed transfer leaves the process group; the next call reconnects.
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", _fails)
     with pytest.raises(RuntimeError, match="the other side left"):
-        weight_transfer.send(WEIGHTS, 3)
+        weight_transfer.send(policy_state(), 3)
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    weight_transfer.send(WEIGHTS, 4)
+    weight_transfer.send(policy_state(), 4)
     assert client.names.count("init_weight_transfer_engine") == 2
     weight_transfer.close()
 
@@ -170,9 +174,9 @@ def test_handles_are_sent_pickled_in_chunks_without_a_lasting_connection(
     weight_transfer, llm = IPCTransfer(torch.bfloat16), Recorded()
     weight_transfer.apply(llm)
     assert llm.calls == []  # nothing is staged: the weights of the folder stay
-    weight_transfer.stage(WEIGHTS, 1)
+    weight_transfer.stage(policy_state(), 1)
     weight_transfer.apply(llm)
-    chunks = ["update_weights"] * len(WEIGHTS)
+    chunks = ["update_weights"] * len(policy_state())
     assert llm.names == ["init_weight_transfer_engine", "start_weight_update", *chunks, "finish_weight_update"]
     again = Recorded()
     weight_transfer.apply(again)
@@ -185,9 +189,9 @@ def test_handles_are_sent_pickled_in_chunks_without_a_lasting_connection(
     for _, request in llm.calls[2:-1]:
         update = worker.parse_update_info(request["update_info"])
         assert update.ipc_handles["gpu-0"][1:] == (tuple(update.shapes[0]), torch.bfloat16)
-        assert update.tensor_sizes == [2 * WEIGHTS[update.names[0]].numel()]
+        assert update.tensor_sizes == [2 * policy_state()[update.names[0]].numel()]
         names += update.names
-    assert names == list(WEIGHTS)
+    assert names == list(policy_state())
     # vLLM's HTTP client sends the same format.
     posted: list[tuple[str, Any]] = []
     monkeypatch.setattr(
@@ -203,7 +207,7 @@ def test_a_sleeping_engine_wakes_in_two_steps_around_a_weight_update() -> None:
     llm = Recorded()
     engine._llm, engine._on_gpu, engine._asleep, engine._policy_step = llm, True, False, 3
     engine._options, engine._transfer = VLLMOptions(sleep=2), ReloadTransfer()
-    engine._transfer.stage(WEIGHTS, 3)
+    engine._transfer.stage(policy_state(), 3)
     engine.sleep()
     engine.sleep()
     assert llm.calls == [("sleep", {"level": 2})]

@@ -1,4 +1,4 @@
-"""Progress: plain lines in a log, a bar on a terminal, nothing where nobody looks."""
+"""Progress: plain lines in a log, a bar on a terminal, no output from `SILENT`."""
 
 import io
 import re
@@ -20,7 +20,7 @@ def log() -> Console:
     return Console(file=io.StringIO(), force_terminal=False, width=100)
 
 
-def test_a_log_gets_a_last_line_with_count_rate_and_numbers() -> None:
+def test_log_ends_with_count_rate_and_numbers() -> None:
     console = log()
     with Reporter(console).task("teach", 4, done=1) as advance:
         advance(1, loss=2.0)
@@ -31,7 +31,7 @@ def test_a_log_gets_a_last_line_with_count_rate_and_numbers() -> None:
     assert "e+" not in line
 
 
-def test_a_log_gets_no_rate_of_work_that_was_done_before() -> None:
+def test_rate_excludes_work_of_an_earlier_run() -> None:
     console = log()
     with Reporter(console).task("teach", 4, done=4):
         pass
@@ -39,7 +39,7 @@ def test_a_log_gets_no_rate_of_work_that_was_done_before() -> None:
     assert line == "teach: 4/4, 0.0 s"
 
 
-def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_gets_periodic_lines_with_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(float(10 * tick) for tick in range(100))
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     console = log()
@@ -52,7 +52,7 @@ def test_a_log_gets_a_line_now_and_then_with_the_time_left(monkeypatch: pytest.M
     assert "left" not in lines[-1]
 
 
-def test_a_terminal_gets_a_bar() -> None:
+def test_terminal_shows_a_bar() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     with Reporter(console).task("teach", 3) as advance:
         advance(3, loss=0.5)
@@ -61,7 +61,7 @@ def test_a_terminal_gets_a_bar() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_bar_keeps_to_its_line_whatever_its_title(width: int) -> None:
+def test_bar_fits_one_line_with_any_title(width: int) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
     with Reporter(console).task("[red]a_set_with_a_very_long_name_of_its_own[/nope] answers", 200_000) as advance:
         advance(200_000, reward=0.5, accuracy=0.123, approx_kl=1.2e-5, length=123.0)
@@ -70,13 +70,13 @@ def test_a_bar_keeps_to_its_line_whatever_its_title(width: int) -> None:
     assert any(line.startswith("[red]a_set_") and "200000/200000" in line for line in lines)
 
 
-def test_text_is_shown_as_it_is_and_not_as_markup() -> None:
+def test_text_is_not_read_as_markup() -> None:
     console = log()
     Reporter(console).say("accuracy [0.5, 0.6] on [bold]")
     assert shown(console) == "accuracy [0.5, 0.6] on [bold]\n"
 
 
-def test_silence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_silent_reporter_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     SILENT.say("anything")
     with SILENT.task("teach", 2) as advance:
         advance(2, loss=1.0)

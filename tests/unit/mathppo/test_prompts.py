@@ -2,7 +2,6 @@ import re
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems import load_held_out
@@ -10,6 +9,7 @@ from mathppo.problems.families import FAMILIES
 from mathppo.prompts import (
     BOXED_INSTRUCTION,
     TEMPLATES,
+    PreTrainedTokenizerBase,
     build_equation_tokenizer,
     encode_prompt,
     encode_text,
@@ -25,19 +25,23 @@ CHAT = (
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> PreTrainedTokenizerBase:
     return build_equation_tokenizer()
 
 
 @pytest.fixture(scope="module")
-def reloaded(tokenizer: PreTrainedTokenizerFast, tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+def reloaded(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
     folder = tmp_path_factory.mktemp("tokenizer")
     tokenizer.save_pretrained(folder)
     return AutoTokenizer.from_pretrained(folder)
 
 
-def _worded(chat_template: str, *, bos: str | None = "<s>") -> PreTrainedTokenizerFast:
+def _worded(chat_template: str, *, bos: str | None = "<s>") -> PreTrainedTokenizerBase:
     """Return a word-level tokenizer with an unknown token, in place of a checkpoint's tokenizer."""
+    from transformers import PreTrainedTokenizerFast
+
     words = ["<unk>", "<s>", "</s>", *BOXED_INSTRUCTION.split(), "Solve", "for", "x:", "2x+3=11"]
     words += ["[system]", "[user]", "[assistant]"]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(dict.fromkeys(words))}, unk_token="<unk>"))
@@ -49,7 +53,7 @@ def _worded(chat_template: str, *, bos: str | None = "<s>") -> PreTrainedTokeniz
 
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
 def test_decoding_returns_the_encoded_text_of_every_family(
-    family: str, tokenizer: PreTrainedTokenizerFast, reloaded: PreTrainedTokenizerBase
+    family: str, tokenizer: PreTrainedTokenizerBase, reloaded: PreTrainedTokenizerBase
 ) -> None:
     for problem in load_held_out(family)[:100]:
         item = next(found for found in FAMILIES if found.name == family).parse(problem.question)
@@ -81,7 +85,7 @@ def test_plain_prompt_of_a_tokenizer_without_bos_token() -> None:
     assert tokenizer.convert_ids_to_tokens(encode_prompt(PROBLEM, tokenizer)) == ["Solve", "for", "x:", "2x+3=11"]
 
 
-def test_a_prompt_longer_than_the_context_is_rejected(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_prompt_longer_than_the_context_is_rejected(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(
         BadInput, match=r"problem 'p17': expected a prompt of at most 9 tokens, got 10; raise the context"
     ):
@@ -90,7 +94,7 @@ def test_a_prompt_longer_than_the_context_is_rejected(tokenizer: PreTrainedToken
 
 @pytest.mark.parametrize(("question", "piece"), [("Solve for z", "S"), ("2x+3=é", "é"), ("1.5", "."), ("2X", "X")])
 def test_text_outside_the_vocabulary_is_rejected(
-    question: str, piece: str, tokenizer: PreTrainedTokenizerFast, reloaded: PreTrainedTokenizerBase
+    question: str, piece: str, tokenizer: PreTrainedTokenizerBase, reloaded: PreTrainedTokenizerBase
 ) -> None:
     for each in (tokenizer, reloaded):
         with pytest.raises(BadInput, match=rf"vocabulary covers, got {re.escape(repr(piece))}; use a"):
@@ -98,6 +102,8 @@ def test_text_outside_the_vocabulary_is_rejected(
 
 
 def test_text_that_becomes_the_unknown_token_is_rejected() -> None:
+    from transformers import PreTrainedTokenizerFast
+
     backend = Tokenizer(models.WordPiece({"<unk>": 0, "Solve": 1}, unk_token="<unk>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     assert encode_text("Solve", tokenizer) == [1]
@@ -150,7 +156,7 @@ def test_a_hostile_or_broken_chat_template_is_rejected(chat_template: str) -> No
         encode_prompt(PROBLEM, _worded(chat_template), template="chat_boxed")
 
 
-def test_invalid_template_settings_are_rejected(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_invalid_template_settings_are_rejected(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(
         BadSetting,
         match=r"template: expected one of plain, none, boxed, few_shot, few_shot_short, r1, chat_boxed, got 'essay'",
@@ -160,8 +166,10 @@ def test_invalid_template_settings_are_rejected(tokenizer: PreTrainedTokenizerFa
         encode_prompt(PROBLEM, tokenizer, template="chat_boxed")
 
 
-def _characters() -> PreTrainedTokenizerFast:
+def _characters() -> PreTrainedTokenizerBase:
     """Return a character-level tokenizer, which can encode every template."""
+    from transformers import PreTrainedTokenizerFast
+
     alphabet = ["<unk>", "<s>", "</s>", *map(chr, range(9, 127))]
     backend = Tokenizer(models.WordLevel({token: i for i, token in enumerate(alphabet)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Split("", behavior="isolated")

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles_statistics import sign_flip_by_enumeration
-from scipy.stats import binom, binomtest, false_discovery_control
 
 from mathppo.errors import BadInput
 from mathppo.evaluate.paired import (
@@ -24,6 +23,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 @given(st.integers(0, 400), st.integers(0, 400))
 @settings(deadline=None)
 def test_mcnemar_equals_a_binomial_test(a: int, b: int) -> None:
+    from scipy.stats import binom, binomtest
+
     expected = binomtest(a, a + b, 0.5).pvalue if a + b else 1.0
     assert mcnemar_p(a, b, mid=False) == pytest.approx(expected, rel=1e-9)
     assert mcnemar_p(a, b) == mcnemar_p(b, a)
@@ -78,6 +79,8 @@ def test_detectable_difference_is_detected_with_the_stated_power() -> None:
 
 
 def test_holm_matches_hand_computed_values() -> None:
+    from scipy.stats import false_discovery_control
+
     assert holm([]) == []
     assert holm([0.02]) == [0.02]
     assert holm([0.9, 0.8]) == [1.0, 1.0]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from oracles_statistics import bootstrap_shares
-from scipy.stats import binomtest, bootstrap
 
 from mathppo.errors import BadInput
 from mathppo.evaluate.statistics import (
@@ -22,6 +21,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 @pytest.mark.parametrize(("correct", "samples"), [(0, 1), (1, 1), (0, 10), (10, 10), (81, 263), (1240, 1319), (3, 7)])
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
 def test_wilson_agrees_with_scipy(correct: int, samples: int, confidence: float) -> None:
+    from scipy.stats import binomtest
+
     expected = binomtest(correct, samples).proportion_ci(confidence, method="wilson")
     assert wilson_interval(correct, samples, confidence=confidence) == pytest.approx(
         (expected.low, expected.high), abs=1e-12
@@ -48,6 +49,8 @@ def test_interval_without_samples_is_the_unit_interval() -> None:
 
 @pytest.mark.parametrize(("num_problems", "hard"), [(60, 1.0), (150, 0.1)])
 def test_bootstrap_agrees_with_scipy(num_problems: int, hard: float) -> None:
+    from scipy.stats import bootstrap
+
     source = rng(3)
     samples = source.integers(1, 5, size=num_problems)
     correct = source.binomial(samples, source.beta(1, hard, size=num_problems))

@@ -1,6 +1,8 @@
 """Selection of an engine by the settings, and errors if it cannot run."""
 
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,18 +19,21 @@ from mathppo.generator.vllm import vllm_memory
 from mathppo.generator.vllm.vllm_memory import VLLMOptions, cpu_cache_bytes
 from mathppo.prompts import build_equation_tokenizer
 
-TOKENIZER = build_equation_tokenizer()
+
+@cache
+def tokenizer() -> Any:
+    return build_equation_tokenizer()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(build(0), TOKENIZER, tmp_path_factory.mktemp("policy"))
+    return save(build(0), tokenizer(), tmp_path_factory.mktemp("policy"))
 
 
 def test_the_embedded_engine_samples_from_a_module_or_a_folder(folder: Path) -> None:
     policy = build(0)
-    shared = open_engine(GeneratorSettings(), folder=folder, tokenizer=TOKENIZER, policy_step=2, module=policy)
-    loaded = open_engine(GeneratorSettings(), folder=folder, tokenizer=TOKENIZER, policy_step=2)
+    shared = open_engine(GeneratorSettings(), folder=folder, tokenizer=tokenizer(), policy_step=2, module=policy)
+    loaded = open_engine(GeneratorSettings(), folder=folder, tokenizer=tokenizer(), policy_step=2)
     assert isinstance(shared, HFGenerator)
     assert isinstance(loaded, HFGenerator)
     assert shared._open().model is policy
@@ -37,7 +42,7 @@ def test_the_embedded_engine_samples_from_a_module_or_a_folder(folder: Path) -> 
 
 def test_the_embedded_engine_loads_a_folder_on_the_given_device(folder: Path) -> None:
     settings, elsewhere = GeneratorSettings(), torch.device("meta")
-    engine = open_engine(settings, folder=folder, tokenizer=TOKENIZER, policy_step=0, device=elsewhere)
+    engine = open_engine(settings, folder=folder, tokenizer=tokenizer(), policy_step=0, device=elsewhere)
     assert isinstance(engine, HFGenerator)
     assert engine._open().device == elsewhere
 
@@ -46,7 +51,7 @@ def test_the_embedded_engine_loads_a_folder_on_the_given_device(folder: Path) ->
 def test_http_engines_connect_to_their_url(folder: Path, name: str) -> None:
     with serve() as fake:
         settings = msgspec.convert({"engine": name, "url": fake.url}, GeneratorSettings)
-        engine = open_engine(settings, folder=folder, tokenizer=TOKENIZER, policy_step=1)
+        engine = open_engine(settings, folder=folder, tokenizer=tokenizer(), policy_step=1)
         assert isinstance(engine, ServerGenerator)
         engine.close()
 
@@ -54,7 +59,7 @@ def test_http_engines_connect_to_their_url(folder: Path, name: str) -> None:
 @pytest.mark.skipif(not vllm_memory.unavailable_reason(), reason="vllm is installed here")
 def test_the_error_for_missing_vllm_names_the_remedy(folder: Path) -> None:
     with pytest.raises(BadSetting, match=r"engine 'vllm': not installed; pip install .* or use engine 'hf'"):
-        open_engine(GeneratorSettings(engine="vllm"), folder=folder, tokenizer=TOKENIZER, policy_step=0)
+        open_engine(GeneratorSettings(engine="vllm"), folder=folder, tokenizer=tokenizer(), policy_step=0)
 
 
 def test_a_cpu_cache_too_small_for_the_longest_completion_is_rejected(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Stop strings: the rule, and that the embedded engine and the HTTP engine follow it."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -10,7 +11,6 @@ from openai_server import serve
 from tiny_lms import IdsTokenizer, build
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
 
 from mathppo.config import load_config
 from mathppo.errors import BadInput, BadSetting
@@ -30,8 +30,11 @@ class Words(IdsTokenizer):
         return self.batch_decode([ids], **options)[0]
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
+@cache
+def byte_tokenizer() -> Any:
     """Build a tokenizer with one token per byte, so non-ASCII letters span several tokens, and two merged tokens."""
+    from transformers import PreTrainedTokenizerFast
+
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {piece: index for index, piece in enumerate([*alphabet, "ab", "abc"])}
     backend = Tokenizer(BPE(vocabulary, [("a", "b"), ("ab", "c")]))
@@ -40,25 +43,22 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
 
 
-BYTES = byte_tokenizer()
-
-
 @given(st.text("abcé½ ", max_size=30), st.lists(st.text("abcé½ ", min_size=1, max_size=4), min_size=1, max_size=3))
 def test_the_end_is_the_first_token_that_completes_a_stop_string(text: str, strings: list[str]) -> None:
-    ids = BYTES.encode(text)
-    prefixes = [BYTES.decode(ids[:end]) for end in range(len(ids) + 1)]
+    ids = byte_tokenizer().encode(text)
+    prefixes = [byte_tokenizer().decode(ids[:end]) for end in range(len(ids) + 1)]
     expected = next((end for end, prefix in enumerate(prefixes) if any(s in prefix for s in strings)), None)
-    stops = StopStrings(BYTES, strings)
+    stops = StopStrings(byte_tokenizer(), strings)
     assert stops.find_end(ids) == expected
     one_by_one = (stops.find_end(ids[:end], end - 1) for end in range(1, len(ids) + 1))
     assert next((end for end in one_by_one if end is not None), None) == expected
 
 
 def test_special_tokens_are_searched_and_no_strings_end_nothing() -> None:
-    end = BYTES.vocab["<end>"]
-    assert StopStrings(BYTES, ["<end>"]).find_end([1, end, 2]) == 2
-    assert not StopStrings(BYTES, [])
-    assert StopStrings(BYTES, []).find_end([1, end, 2]) is None
+    end = byte_tokenizer().vocab["<end>"]
+    assert StopStrings(byte_tokenizer(), ["<end>"]).find_end([1, end, 2]) == 2
+    assert not StopStrings(byte_tokenizer(), [])
+    assert StopStrings(byte_tokenizer(), []).find_end([1, end, 2]) is None
 
 
 def requests(count: int) -> list[Request]:

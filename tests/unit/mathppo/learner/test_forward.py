@@ -4,7 +4,6 @@ import pytest
 import tiny_lms
 import torch
 from tiny_runs import tiny_learner, tiny_rollouts
-from transformers import GraniteConfig, GraniteForCausalLM
 
 from mathppo.batch import Batch, collate
 from mathppo.config import LearnerSettings, ModelSettings
@@ -76,6 +75,8 @@ def test_a_plain_head_gives_the_same_logprobs_in_chunks(name: str) -> None:
 
 def granite() -> models.PreTrainedModel:
     """A model that divides its logits by a constant, in `forward`."""
+    from transformers import GraniteConfig, GraniteForCausalLM
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return GraniteForCausalLM(GraniteConfig(**tiny_lms.SHAPE, logits_scaling=4.0)).eval()

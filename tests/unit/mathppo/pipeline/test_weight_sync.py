@@ -7,13 +7,13 @@ import pytest
 import torch
 from tiny_runs import tiny_config
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from mathppo.config import Config, ModelSettings
 from mathppo.errors import BrokenInvariant
 from mathppo.generator.base import Request, Sampling
 from mathppo.generator.hf.hf_generator import HFGenerator
 from mathppo.learner.backend import models
+from mathppo.learner.backend.models import PreTrainedModel
 from mathppo.learner.learner import Learner
 from mathppo.pipeline.weight_sync import WeightSync
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
@@ -53,7 +53,7 @@ class Copying:
         self.inner.close()
 
     def _raw(self, rollout: Rollout) -> Rollout:
-        model = self.inner._caller().model
+        model = self.inner._open().model
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([rollout.prompt_ids + rollout.completion_ids])).logits[0]
         logprobs = torch.log_softmax(logits[len(rollout.prompt_ids) - 1 : -1], dim=-1)

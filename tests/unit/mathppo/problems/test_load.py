@@ -6,7 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from datasets import Dataset, DatasetDict
 
 from mathppo.errors import BadInput, BadSetting
 from mathppo.problems import load_held_out, load_problems
@@ -130,6 +129,8 @@ def test_existence_on_the_hub_is_requested_once(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_every_file_format_on_disk_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datasets import Dataset, DatasetDict
+
     _use_cache(tmp_path / "cache", monkeypatch)
     rows = [{"question": 'a, "b"?', "reference": "025"}, {"question": "2+2?", "reference": "1/2"}]
     table = Dataset.from_list(rows)

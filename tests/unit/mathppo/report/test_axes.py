@@ -23,7 +23,7 @@ def test_a_scale_maps_its_ends() -> None:
 
 @given(finite, st.floats(1e-6, 1e9), st.integers(2, 10))
 @settings(deadline=None)
-def test_ticks_are_round_inside_and_told_apart(low: float, span: float, count: int) -> None:
+def test_ticks_are_round_inside_the_range_and_distinct(low: float, span: float, count: int) -> None:
     high = low + span
     if not (high - low) > 1e-9 * max(abs(low), abs(high)):
         return
@@ -34,7 +34,7 @@ def test_ticks_are_round_inside_and_told_apart(low: float, span: float, count: i
     assert marks == sorted(marks)
 
 
-def test_labels_tell_ticks_apart() -> None:
+def test_tick_labels_are_distinct() -> None:
     for low, high in ((0, 1), (0.9998, 1.0002), (0, 0.004), (-0.05, 0.03), (0, 137), (3, 3.4), (0, 9000), (0, 2e5)):
         marks = ticks(low, high)
         labels = tick_labels(marks)
@@ -42,7 +42,7 @@ def test_labels_tell_ticks_apart() -> None:
         assert all(len(label) <= 7 for label in labels), labels
 
 
-def test_no_span_is_one_tick() -> None:
+def test_empty_range_has_one_tick() -> None:
     assert ticks(3.0, 3.0) == [3.0]
 
 
@@ -66,7 +66,7 @@ def test_bounds_are_never_empty(value: float, within) -> None:
     assert high > low
 
 
-def test_numbers_apart_by_rounding_only_are_one_number() -> None:
+def test_range_of_rounding_errors_counts_as_one_number() -> None:
     low, high = bounds([1.0, 1.0 - 1e-13])
     assert (low, high) == pytest.approx(bounds([1.0]))
     marks = ticks(low, high)

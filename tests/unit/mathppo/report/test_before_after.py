@@ -1,4 +1,4 @@
-"""Before and after problem by problem, the step choice, and the worst regressions."""
+"""Before/after comparison, choice of a step, and worst regressions."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("runs") / "run", iterations=60)
 
 
-def test_the_ends_are_compared_and_a_step_is_chosen(run_dir: Path) -> None:
+def test_first_and_last_evaluation_are_compared_and_a_step_is_chosen(run_dir: Path) -> None:
     results = read_results(run_dir, [])
     comparison = compare_ends(results)
     assert comparison is not None
@@ -38,7 +38,7 @@ def test_regressions_are_problems_that_were_solved_before(run_dir: Path) -> None
     assert worst_regressions(run_dir, read_results(run_dir, []), 1) == found[:1]
 
 
-def test_the_page_shows_them_with_mathematics_drawn(run_dir: Path) -> None:
+def test_page_renders_the_mathematics_of_regressions(run_dir: Path) -> None:
     page = write_report(run_dir).read_text()
     assert 'id="comparison"' in page
     assert "dev problems choose step" in page
@@ -48,11 +48,11 @@ def test_the_page_shows_them_with_mathematics_drawn(run_dir: Path) -> None:
     assert "<b>" not in page.partition('id="regressions"')[2].partition("</section>")[0]
 
 
-def test_what_cannot_be_read_is_a_note_and_the_rest_is_shown(tmp_path: Path) -> None:
+def test_unreadable_result_becomes_a_note(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path / "run", iterations=20)
     broken = run_dir / "evaluations" / "000000" / "greedy.result.json"
     broken.write_text("{}")
     record = read_run(run_dir)
-    assert any("greedy.result.json cannot be read: it is left out" in note for note in record.notes)
+    assert any("greedy.result.json is unreadable and left out" in note for note in record.notes)
     assert len(record.evaluations) == 4
-    assert 'id="standing"' in write_report(run_dir).read_text()
+    assert 'id="before-after"' in write_report(run_dir).read_text()

@@ -1,4 +1,4 @@
-"""What the SVG says, read back as XML."""
+"""Charts, parsed back from SVG."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from mathppo.report.charts import (
-    MOST_POINTS,
+    MAX_POINTS,
     Axis,
     Chart,
     Mark,
@@ -27,7 +27,7 @@ def points(path: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (pair.split(",") for pair in path.strip("MZ").split("L"))]
 
 
-def test_a_line_goes_where_its_numbers_say() -> None:
+def test_line_passes_through_its_points() -> None:
     chart = line_chart([Series("a", [0, 5, 10], [0, 1, 0.5], 2)], Axis("x", (0, 10)), Axis("y", (0, 1)), title="t")
     (stroke,) = parsed(chart).findall(".//path[@class='stroke']")
     (x0, y0), (x1, y1), (x2, y2) = points(stroke.attrib["d"])
@@ -54,7 +54,7 @@ def test_bands_and_intervals_span_low_to_high() -> None:
     assert len(parsed(marks).findall(".//circle")) == 2
 
 
-def test_dots_are_faint_and_without_legend() -> None:
+def test_dots_have_no_legend_entry() -> None:
     chart = line_chart([Series("a", [1, 2], [1, 2], 1, "dots")], Axis("x"), Axis("y"), title="t")
     assert chart.legend == []
     assert len(parsed(chart).findall(".//g[@class='dots tone-1']/circle")) == 2
@@ -62,14 +62,14 @@ def test_dots_are_faint_and_without_legend() -> None:
 
 
 @pytest.mark.parametrize("series", [[], [Series("a", [], [], 1)], [Series("a", [3], [0.2], 1)]])
-def test_little_to_draw_is_still_a_chart(series: list[Series]) -> None:
+def test_chart_of_few_points_is_valid(series: list[Series]) -> None:
     assert parsed(line_chart(series, Axis("x"), Axis("y"), title="t")).tag == "svg"
     assert parsed(stacked_chart([], [], Axis("x"), title="t")).tag == "svg"
     assert parsed(rows_chart([], title="t")).tag == "svg"
     assert parsed(share_bar([], title="t")).tag == "svg"
 
 
-def test_hover_holds_the_numbers() -> None:
+def test_hover_data_has_the_numbers() -> None:
     series = [Series("a", [0, 1], [0.25, 1 / 3], 2)]
     chart = line_chart(series, Axis("step"), Axis("", percent=True), title="t")
     hover = json.loads(parsed(chart).attrib["data-hover"])
@@ -103,15 +103,15 @@ def test_the_bar_is_split_in_proportion() -> None:
 
 
 def test_long_series_are_averaged() -> None:
-    size = 7 * MOST_POINTS
+    size = 7 * MAX_POINTS
     few = thinned(Series("a", range(size), [float(i % 2) for i in range(size)], 1))
-    assert len(few.x) == MOST_POINTS
+    assert len(few.x) == MAX_POINTS
     assert sum(few.y) / len(few.y) == pytest.approx(0.5)
     points_kept = Series("a", range(size), [0.0] * size, 1, "points", [0.0] * size, [0.0] * size)
     assert thinned(points_kept) is points_kept
 
 
-def test_hostile_labels_stay_text() -> None:
+def test_hostile_labels_are_escaped() -> None:
     bad = '"><script>alert(1)</script>&'
     series = [Series(bad, [0, 1], [0, 1], 1)]
     charts = [

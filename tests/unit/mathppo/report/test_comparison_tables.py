@@ -1,4 +1,4 @@
-"""Comparisons in terminals of any width: no number is cut, whatever the names are."""
+"""Comparison tables in terminals of any width: no number is cut, even with long names."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""LaTeX as MathML: what is read, what is left as it stands, and that nothing becomes markup of its own."""
+"""LaTeX as MathML: conversion, fallback to escaped source, and no injected markup."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -34,7 +34,7 @@ from mathppo.report.mathml import formula, maths
         ),
     ],
 )
-def test_latex_is_read(latex: str, expected: str) -> None:
+def test_latex_is_converted(latex: str, expected: str) -> None:
     assert formula(latex) == f"<math>{expected}</math>"
 
 
@@ -45,11 +45,11 @@ def test_latex_is_read(latex: str, expected: str) -> None:
         *(r"\begin{cases}1\end{matrix}", r"\text x", "{" * 50 + "x^2" + "}" * 50, "x^2" + "+1" * 3000, r"\end{cases}"),
     ],
 )
-def test_what_cannot_be_read_stays_as_it_stands(latex: str) -> None:
+def test_unsupported_latex_is_shown_as_source(latex: str) -> None:
     assert formula(latex) == latex
 
 
-def test_only_what_stands_between_the_signs_is_drawn() -> None:
+def test_only_text_between_delimiters_is_converted() -> None:
     drawn = maths(r"If $x$ < 3, then \(y\) costs \$5")
     assert drawn == "If <math><mi>x</mi></math> &lt; 3, then <math><mi>y</mi></math> costs \\$5"
     assert maths("2x^2 is plain") == "2x^2 is plain"
@@ -57,11 +57,35 @@ def test_only_what_stands_between_the_signs_is_drawn() -> None:
     assert formula("$x$ or 3") == "<math><mi>x</mi></math> or 3"
 
 
+HOSTILE = (
+    *(
+        r"\text{<img src=x onerror=alert(1)>}",
+        r"\href{javascript:alert(1)}{x}",
+        r"\style{x}{y}^2",
+        r"<svg/onload=alert(1)>^2",
+    ),
+    *(
+        r"\text{</mtext></math><script>alert(1)</script>}",
+        r'x^{" onclick="alert(1)}',
+        r"\mathrm{&lt;b&gt;}",
+        "\\unicode{x3c}",
+    ),
+)
+
+
+@pytest.mark.parametrize("latex", HOSTILE)
+def test_hostile_latex_adds_no_element_attribute_or_entity(latex: str) -> None:
+    for rendered in (formula(latex), maths(f"${latex}$"), maths(latex)):
+        tree = ElementTree.fromstring(f"<p>{rendered}</p>")
+        assert not {node.tag for node in tree.iter()} & {"script", "img", "svg", "a", "style", "b"}
+        assert {name for node in tree.iter() for name in node.attrib} <= {"linethickness", "class", "width"}
+
+
 PIECES = [*"ab1^_{}\\$<>&'\"/ ", "\\frac", "\\text", "\\sqrt", "\\begin{cases}", "\\end{cases}", "<b>"]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join))
-def test_any_text_becomes_well_formed_and_keeps_no_markup_of_its_own(text: str) -> None:
+def test_any_text_becomes_well_formed_markup_of_allowed_elements(text: str) -> None:
     for drawn in (maths(text), formula(text)):
         tree = ElementTree.fromstring(f"<p>{drawn}</p>")
         known = {"p", "math", "mrow", "mi", "mn", "mo", "mtext", "mfrac", "msqrt", "mroot", "msup", "msub", "msubsup"}

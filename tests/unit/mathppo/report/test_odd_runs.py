@@ -1,4 +1,4 @@
-"""Runs that a report must survive: of one iteration, of strange numbers, of hostile text, of nothing."""
+"""Reports of unusual runs: one iteration, non-numeric metrics, hostile text."""
 
 import json
 import random
@@ -25,19 +25,19 @@ def test_a_run_of_one_iteration_shows_its_points(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "null", '"text"', "1e400"])
-def test_metrics_that_are_no_numbers_leave_a_note(tmp_path: Path, value: str) -> None:
+def test_metrics_that_are_not_numbers_become_a_note(tmp_path: Path, value: str) -> None:
     run = write_run(tmp_path / "run", iterations=12)
     *rows, last = (run / "metrics.jsonl").read_text().splitlines()
     metrics = json.loads(last)
     metrics["metrics"]["approx_kl"] = "HERE"
     (run / "metrics.jsonl").write_text("\n".join([*rows, json.dumps(metrics).replace('"HERE"', value)]) + "\n")
     page = write_report(run).read_text()
-    assert "metrics.jsonl cannot be read in 1 places, which are left out; first: " in page
+    assert "metrics.jsonl is unreadable in 1 lines, which are left out; first: " in page
     assert "KL divergence" in page
     assert "in 11 iterations" in page
 
 
-def test_huge_ids_and_hostile_text_stay_text(tmp_path: Path) -> None:
+def test_huge_ids_and_hostile_text_are_escaped(tmp_path: Path) -> None:
     run, source = write_run(tmp_path / "run", iterations=10), random.Random(0)
     views = [
         msgspec.structs.replace(v, problem_id=f"{HOSTILE}{i}{'x' * 5000 * (i == 0)}", question=HOSTILE,

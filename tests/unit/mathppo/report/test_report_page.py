@@ -1,4 +1,4 @@
-"""The page: whole from a whole run, with notes from a broken one, and never more than text from hostile text."""
+"""The page: all sections of a complete run, notes for missing or damaged files, and escaped hostile text."""
 
 import dataclasses
 import io
@@ -23,7 +23,7 @@ from mathppo.report.page import headline
 
 
 class Page(HTMLParser):
-    """Elements and text of a page."""
+    """Parser that collects elements and text of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(convert_charrefs=True)
@@ -51,26 +51,26 @@ def run(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "quickstart"))
 
 
-def test_a_whole_run_fills_every_section(run: Path) -> None:
+def test_complete_run_fills_every_section(run: Path) -> None:
     path = write_report(run)
     assert path == run / "report.html"
     page = Page(path)
     assert "raised greedy accuracy on held-out problems from 36.0% to 92.5%, by 56.5 points" in page.text
-    assert "in 140 iterations (1 min 38 s in all)." in page.text
+    assert "in 140 iterations (1 min 38 s in total)." in page.text
     assert "33.9% to 38.1%" in page.text
     assert "Not drawn" not in page.text
     assert "Not shown" not in page.text
-    assert "Not everything could be read" not in page.text
+    assert "Some files are missing or unreadable" not in page.text
     for title in ("Learning curves", "By level", "Verdicts", "Completion length", "KL divergence", "Clipped tokens",
                   "Explained variance", "Entropy", "Gradient norms", "Value by position", "Advantage by position",
-                  "Sampler against learner",
-                  "Where the time went", "60 of 60 recorded rollouts"):  # fmt: skip
+                  "Sampler and learner",
+                  "Time", "60 of 60 recorded rollouts"):  # fmt: skip
         assert title in page.text, title
     assert page.tags.count("details") == 60 + 3 + 2, "rollouts, files of the run, regressions"
     assert "share of rollouts that ran out of token budget" in page.text, "metrics are explained"
 
 
-def test_the_page_asks_for_nothing_from_outside(run: Path) -> None:
+def test_page_requests_nothing(run: Path) -> None:
     page = Page(write_report(run))
     links = [value or "" for name, value in page.attributes if name in ("src", "href", "action", "srcset", "data")]
     assert links
@@ -81,7 +81,7 @@ def test_the_page_asks_for_nothing_from_outside(run: Path) -> None:
     assert "default-src 'none'" in text
 
 
-def test_the_same_run_gives_the_same_bytes(run: Path) -> None:
+def test_same_run_renders_to_the_same_bytes(run: Path) -> None:
     first = write_report(run).read_bytes()
     assert write_report(run).read_bytes() == first
 
@@ -89,7 +89,7 @@ def test_the_same_run_gives_the_same_bytes(run: Path) -> None:
 @pytest.mark.parametrize(
     ("piece", "note"),
     [
-        ("metrics.jsonl", "metrics.jsonl is missing: no curve of training is drawn"),
+        ("metrics.jsonl", "metrics.jsonl is missing: no training curve is drawn"),
         ("evaluations", "evaluations is missing: no held-out curve is drawn"),
         ("rollout_views.jsonl", "rollout_views.jsonl is missing: no rollout is shown"),
         ("config.toml", "config.toml is missing: the settings are not shown"),
@@ -97,7 +97,7 @@ def test_the_same_run_gives_the_same_bytes(run: Path) -> None:
         ("summary.json", "summary.json is missing: the wall time is not shown"),
     ],
 )
-def test_a_missing_piece_is_a_note(run: Path, piece: str, note: str) -> None:
+def test_missing_file_becomes_a_note(run: Path, piece: str, note: str) -> None:
     path = run / piece
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     page = Page(write_report(run))
@@ -110,14 +110,14 @@ def test_a_missing_piece_is_a_note(run: Path, piece: str, note: str) -> None:
               "evaluations/000140/greedy.json"],
 )  # fmt: skip
 @pytest.mark.parametrize("damage", [b"\xff\xfe\x00 {\n", b'{"schema": "nonsense/9"}\n', b"[1, 2\n"])
-def test_a_damaged_piece_is_a_note(run: Path, piece: str, damage: bytes) -> None:
+def test_damaged_file_becomes_a_note(run: Path, piece: str, damage: bytes) -> None:
     (run / piece).write_bytes(damage)
     page = Page(write_report(run))
     if piece not in ("config.toml", "manifest.json", "summary.json", "controls.json") or damage.startswith(b"\xff"):
-        assert f"{piece} cannot be read" in page.text
+        assert f"{piece} is unreadable" in page.text
 
 
-def test_an_empty_folder_is_still_a_page(tmp_path: Path) -> None:
+def test_empty_folder_renders_a_page(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path))
     assert "The run was not evaluated before and after." in page.text
     assert page.text.count("Not drawn") == 6
@@ -137,7 +137,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_completions_stay_text(run: Path) -> None:
+def test_hostile_completions_are_escaped(run: Path) -> None:
     views = [view(i, random.Random(i)) for i in range(4)]
     write_views(run, views)
     expected = Page(write_report(run)).tags
@@ -165,7 +165,7 @@ def test_hostile_completions_stay_text(run: Path) -> None:
     assert "49" not in [word.strip() for word in page.words], "templates in the text are not run"
 
 
-def test_hostile_files_and_names_stay_text(run: Path) -> None:
+def test_hostile_files_and_names_are_escaped(run: Path) -> None:
     expected = Page(write_report(run)).tags
     (run / "manifest.json").write_text(HOSTILE[0])
     (run / "config.toml").write_text(f"[learner]\nalgorithm = '''{HOSTILE[0]}'''\n")
@@ -185,7 +185,7 @@ def test_controls_are_drawn_and_named(run: Path) -> None:
     assert "a coin, training" in Page(write_report(run)).text, "without evaluations its training curve stands in"
 
 
-def test_headlines_say_what_happened(tmp_path: Path) -> None:
+def test_headline_states_the_change(tmp_path: Path) -> None:
     still = read_run(write_run(tmp_path / "still", lift=0.0))
     assert headline(still).startswith(
         "The run did not measurably change greedy accuracy on held-out problems (36.0% to"
@@ -233,7 +233,7 @@ def test_smoothing_keeps_the_mean_and_covers_it() -> None:
 
 
 @pytest.mark.parametrize(("width", "num_tables"), [(60, 2), (79, 2), (80, 1), (120, 1)])
-def test_the_terminal_says_the_same(run: Path, tmp_path: Path, width: int, num_tables: int) -> None:
+def test_terminal_table_matches_the_page(run: Path, tmp_path: Path, width: int, num_tables: int) -> None:
     console = Console(width=width, file=io.StringIO())
     tables = terminal_tables(run, width)
     with console.capture() as capture:

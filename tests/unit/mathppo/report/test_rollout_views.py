@@ -1,4 +1,4 @@
-"""Rollout views: what they refuse, how they are kept, which are chosen."""
+"""Rollout views: validation, storage and selection."""
 
 import random
 from pathlib import Path
@@ -15,7 +15,7 @@ changed = msgspec.structs.replace
 VIEW = view(0, random.Random(1))
 
 
-def test_views_are_kept_as_written(tmp_path: Path) -> None:
+def test_views_are_read_back_as_written(tmp_path: Path) -> None:
     views = [view(i, random.Random(i)) for i in range(5)]
     write_views(tmp_path, views)
     assert read_views(tmp_path / VIEWS_FILE) == views
@@ -31,7 +31,7 @@ def test_lengths_and_numbers_are_checked(name: str) -> None:
         changed(VIEW, **{name: [float("nan")] * count})
 
 
-def test_a_line_that_is_no_view_is_named(tmp_path: Path) -> None:
+def test_invalid_line_is_reported(tmp_path: Path) -> None:
     write_views(tmp_path, [VIEW])
     path = tmp_path / VIEWS_FILE
     path.write_bytes(path.read_bytes() + b'{"schema":"rollout/1"}\n')
@@ -51,7 +51,7 @@ def test_td_residuals_add_up_to_reward_minus_first_value() -> None:
     assert changed(small, values=None).td_residuals is None
 
 
-def test_the_choice_shows_rare_verdicts_and_the_whole_run() -> None:
+def test_selection_covers_rare_verdicts_and_the_whole_run() -> None:
     def of(status: Status, step: int) -> RolloutView:
         verdict = msgspec.structs.replace(VIEW.verdict, status=status)
         return changed(VIEW, verdict=verdict, policy_step=step)

@@ -1,4 +1,4 @@
-"""Metrics fed to trackers: real interfaces in small, and what is said when one is not there."""
+"""Metrics sent to trackers: small fakes of their interfaces, and the message if one is not installed."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ from mathppo.report.trackers import track
 
 
 class Recorder(types.ModuleType):
-    """What `trackio` and `wandb` offer, kept in lists."""
+    """Fake of `trackio` and `wandb` that records calls."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -33,7 +33,7 @@ class Recorder(types.ModuleType):
 
 
 class BoardModule(types.ModuleType):
-    """What `torch.utils.tensorboard` offers."""
+    """Fake of `torch.utils.tensorboard`."""
 
     def __init__(self) -> None:
         super().__init__("torch.utils.tensorboard")
@@ -79,7 +79,7 @@ def test_tensorboard_gets_scalars_in_the_runs_folder(tmp_path: Path, monkeypatch
     assert board.scalars == ["tensorboard", ("reward_mean", 0.1, 1), "closed"]
 
 
-def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growing_run_is_followed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", Recorder("wandb"))
     monkeypatch.setattr(trackers, "POLL_S", 0.01)
     counts: list[int] = []
@@ -93,12 +93,12 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path, monkeypatch: 
     assert counts == [2]
 
 
-def test_what_cannot_be_tracked_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_or_missing_tracker_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadSetting, match="expected one of tensorboard, trackio, wandb, got 'mlflow'"):
         track(tmp_path, "mlflow")
-    with pytest.raises(BadInput, match=r"found no metrics\.jsonl there"):
+    with pytest.raises(BadInput, match=r"found no metrics\.jsonl in it"):
         track(tmp_path, "wandb")
     add(tmp_path, 1)
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(BadSetting, match=r"expected wandb to be installed, found it is not; pip install 'mathppo\[tra"):
+    with pytest.raises(BadSetting, match=r"expected wandb to be installed, found no such package; pip install"):
         track(tmp_path, "wandb")

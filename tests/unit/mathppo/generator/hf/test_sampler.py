@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy import stats
 
 from mathppo.generator.hf.sampler import draw, sampling_logprobs, uniforms
 
@@ -110,6 +109,8 @@ def test_uniforms_depend_on_the_seed_and_are_a_prefix_of_longer_ones() -> None:
 
 def test_neighbouring_seeds_are_independent() -> None:
     firsts = np.concatenate([uniforms(seed, 2) for seed in range(5000)])
+    from scipy import stats
+
     assert stats.kstest(firsts, "uniform").pvalue > 1e-3
     assert abs(np.corrcoef(firsts[:-2], firsts[2:])[0, 1]) < 0.04
 
@@ -118,4 +119,6 @@ def test_frequencies_follow_the_probabilities() -> None:
     probs = torch.tensor([[0.4, 0.3, 0.2, 0.05, 0.05]], dtype=torch.float64)
     points = torch.tensor(np.concatenate([uniforms(seed, 1) for seed in range(20_000)]))
     counts = draw(probs.log().expand(20_000, -1), points).bincount(minlength=5)
+    from scipy import stats
+
     assert stats.chisquare(counts.numpy(), (probs[0] * 20_000).numpy()).pvalue > 1e-3

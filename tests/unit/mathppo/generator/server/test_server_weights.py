@@ -1,6 +1,7 @@
 """Requests to a vLLM server, and their order, for weight updates and sleep."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from mathppo.generator.server.server_weights import ServerWeights
 from mathppo.generator.vllm.weight_update import local_address
 from mathppo.prompts import build_equation_tokenizer
 
-WEIGHTS = build(0).state_dict()
+
+@cache
+def policy_state() -> dict[str, torch.Tensor]:
+    return build(0).state_dict()
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +56,11 @@ def test_a_sleeping_server_wakes_in_two_steps_around_a_weight_update(
     assert paths(fake) == ["/sleep?level=2"]
     with pytest.raises(BadInput, match="expected a refresh after a sleep of level 2"):
         weights.wake()
-    weights.send(WEIGHTS, 1)
+    weights.send(policy_state(), 1)
     assert paths(fake) == [
         *("/wake_up?tags=weights", "/collective_rpc", "/wake_up?tags=kv_cache", "/reset_prefix_cache", "/resume")
     ]
-    weights.send(WEIGHTS, 2)
+    weights.send(policy_state(), 2)
     assert paths(fake) == ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/resume"]
     weights.close()
 
@@ -74,7 +78,7 @@ def test_a_server_that_fails_during_an_update_is_resumed(
     monkeypatch.setattr(server, "post", fail)
     weights = ServerWeights(server, folder)
     with pytest.raises(StageFailed, match=rf"accepts weights, got: {failing} answered 500: engine is dead"):
-        weights.send(WEIGHTS, 1)
+        weights.send(policy_state(), 1)
     assert "/resume" in paths(fake)
     weights.close()
 
@@ -104,7 +108,7 @@ class Broadcast:
     def send(self, weights: Mapping[str, Any], policy_step: int) -> None:
         if self.error is not None:
             raise self.error
-        assert weights is WEIGHTS
+        assert weights is policy_state()
         self.steps.append(policy_step)
 
     def close(self) -> None:
@@ -123,14 +127,14 @@ def test_a_broadcast_connects_once_and_closes_with_the_engine(
     monkeypatch.setattr(server_weights, "NCCLTransfer", make)
     monkeypatch.setattr(HTTPClient, "get", lambda self, path: {"/get_world_size": {"world_size": 4}}[path])
     weights = ServerWeights(server, folder, transfer="nccl", dtype="bfloat16")
-    weights.send(WEIGHTS, 1)
-    weights.send(WEIGHTS, 2)
+    weights.send(policy_state(), 1)
+    weights.send(policy_state(), 2)
     assert paths(fake) == ["/pause?mode=wait", "/reset_prefix_cache", "/resume"] * 2
     (one,) = made
     assert (one.url, one.num_workers, one.dtype) == (fake.url, 4, torch.bfloat16)
     one.error = RuntimeError("the other side left")
     with pytest.raises(StageFailed, match=r"got: the other side left; start it with .* --weight-transfer-config"):
-        weights.send(WEIGHTS, 3)
+        weights.send(policy_state(), 3)
     assert paths(fake) == ["/pause?mode=wait", "/resume"]
     weights.close()
     assert one.steps == [1, 2, -1]

@@ -185,13 +185,15 @@ def test_a_model_that_does_not_support_packing_is_detected() -> None:
 
 
 def test_a_model_that_attends_across_packed_sequences_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AttentionInterface
+
     policy = tiny_lms.build("llama")
 
     def blind(module: object, *states: torch.Tensor, cu_seq_lens_q: torch.Tensor, **more: object) -> object:
         ends = cu_seq_lens_q[[0, -1]]
         return packed_attention(module, *states, cu_seq_lens_q=ends, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setitem(models.AttentionInterface._global_mapping, models.PACKED, blind)
+    monkeypatch.setitem(AttentionInterface._global_mapping, models.PACKED, blind)
     assert "hidden states differ by" in packing_problem(policy, PACKED)
 
 

@@ -12,9 +12,9 @@ from mathppo.errors import BadInput, BadSetting, StageFailed
 from mathppo.learner.backend import models
 from mathppo.learner.learner import Learner
 from mathppo.metrics import read_rows
-from mathppo.pipeline import train
 from mathppo.pipeline.stages.generate import sampling_of
 from mathppo.pipeline.stages.learn import learn, make_batch, open_learner, pretrain_critic, split_problems
+from mathppo.pipeline.train import train
 from mathppo.progress import SILENT
 from mathppo.prompts import PreTrainedTokenizerBase, build_equation_tokenizer
 
