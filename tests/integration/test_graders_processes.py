@@ -217,10 +217,10 @@ def test_verdicts_inside_equal_those_outside_on_the_labelled_corpus() -> None:
 
 
 def test_verdicts_inside_equal_those_outside_on_the_examples() -> None:
-    from graders.grader import resolve
+    from graders.grader import option_of, resolve
 
     grader = resolve("math")
-    examples: tuple[tuple[str, str, str], ...] = getattr(grader, "examples", ())
+    examples: tuple[tuple[str, str, str], ...] = option_of(grader, "examples", ())
     assert examples
     for completion, reference, _ in examples:
         inside, outside = grade(completion, reference), grader.grade(completion, reference)

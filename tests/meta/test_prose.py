@@ -101,8 +101,6 @@ def mannerisms(path: Path) -> list[str]:
 
 
 FOLDERS = sorted({name_of(p.parent) for p in files(*PACKAGES, "scripts", "tests")})
-IS_PENDING = True
-"""The rewrite is under way: folders are checked one by one with `python tests/meta/test_prose.py FOLDER…`."""
 
 
 def folder_faults(folder: str) -> list[str]:
@@ -110,14 +108,12 @@ def folder_faults(folder: str) -> list[str]:
     return [fault for path in paths for fault in mannerisms(path)]
 
 
-@pytest.mark.skipif(IS_PENDING, reason="the rewrite is under way")
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_code_is_written_in_plain_english(folder: str) -> None:
     faults = folder_faults(folder)
     assert not faults, f"{len(faults)} phrases\n  " + "\n  ".join(faults)
 
 
-@pytest.mark.skipif(IS_PENDING, reason="the rewrite is under way")
 @pytest.mark.parametrize("manual", [m for m in MANUALS if (ROOT / m).exists()])
 def test_manuals_are_written_in_plain_english(manual: str) -> None:
     faults = mannerisms(ROOT / manual)

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from graders import BadReference, Status
-from graders.builtin.answer_reader import Reading
+from graders.builtin.answer_reader import Reading, read_extraction
+from graders.extraction.extract import Extraction
 from graders.grader import resolve
-from graders.parsing.parse import ParseError, parse
 from graders.parsing.tree import check_tree
 from graders.sandbox.child.validate_verdict import validate_verdict
 
@@ -120,12 +120,13 @@ def test_any_reference_gets_a_verdict_or_raises_bad_reference(name: str, referen
 
 @settings(max_examples=200)
 @given(texts)
-def test_every_parsed_tree_is_within_bounds(text: str) -> None:
-    try:
-        node = parse(text)
-    except ParseError:
-        return
-    check_tree(node)
+@example("\\frac12/2A_{16}/0" * 30)  # deeper than the bound
+def test_every_answer_that_is_read_is_within_the_bounds_of_trees(text: str) -> None:
+    reading = read_extraction(Extraction(text, 0, len(text), "boxed", ""))
+    if reading.node is not None:
+        check_tree(reading.node)
+    else:
+        assert reading.failure in (Status.UNPARSABLE, Status.OVER_BUDGET)
 
 
 def test_repeating_decimal_without_a_leading_zero_is_parsed() -> None:

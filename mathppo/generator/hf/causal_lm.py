@@ -46,7 +46,9 @@ class CausalLM:
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
-    def new_cache(self) -> DynamicCache:
+    def new_cache(self) -> "DynamicCache":
+        from transformers import DynamicCache
+
         return DynamicCache(config=self.model.config)
 
     def __call__(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any) -> Tensor:

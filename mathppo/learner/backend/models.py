@@ -15,6 +15,7 @@ from torch import nn
 
 from mathppo.config import ModelSettings
 from mathppo.errors import BadCheckpoint, BadSetting
+from mathppo.learner.backend.attention import packed_attention
 from mathppo.load_errors import UNLOADABLE
 
 # transformers takes seconds to import: the functions that build or load a model import what they use.

@@ -230,7 +230,9 @@ def test_packed_attention_equals_attention_of_each_sequence(
     heads: int, window: int | None, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by_kernel:
-        monkeypatch.setattr(attention, "varlen_attn", kernel)
+        from torch.nn.attention import varlen
+
+        monkeypatch.setattr(varlen, "varlen_attn", kernel)
         monkeypatch.setattr(attention, "_attention_by_length", attention._attention_by_kernel)
     generator, lengths = torch.Generator().manual_seed(0), [3, 3, 1, 7, 3]
     query = torch.randn(1, 4, sum(lengths), 8, generator=generator)
