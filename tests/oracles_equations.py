@@ -1,4 +1,4 @@
-"""Slow and obvious reading of equation text to hold the problem families against. Imports neither package.
+"""Float64 oracles for the problem families, which share no code with them.
 
 Text is made into a Python expression over exact fractions and evaluated at a few points; coefficients follow from the
 values. Only text that the tests made themselves may come here.

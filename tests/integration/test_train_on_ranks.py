@@ -93,7 +93,7 @@ def wait_for(is_there: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     ("rank", "number", "message"),
     [
-        # What the other one is at decides which it sees first: the lost connection, or torchrun's signal.
+        # The other rank may first see the lost connection or the signal from torchrun.
         (
             1,
             signal.SIGKILL,
