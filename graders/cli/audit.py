@@ -11,7 +11,7 @@ import msgspec
 
 from graders.builtin.answer_reader import read_reference
 from graders.builtin.math import MathGrader
-from graders.cli.options import FOUND_FAILURE, OK, pool_of
+from graders.cli.pool_options import FOUND_FAILURE, OK, pool_of
 from graders.cli.rows import read_rows
 from graders.errors import BadInput, BadReference
 from graders.parsing.tree import Text

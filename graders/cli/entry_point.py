@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from graders.cli.options import BAD_USAGE, OK, add_pool_options
+from graders.cli.pool_options import BAD_USAGE, OK, add_pool_options
 from graders.errors import GraderError
 
 

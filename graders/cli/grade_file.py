@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from graders.cli.options import FOUND_FAILURE, OK, pool_of
+from graders.cli.pool_options import FOUND_FAILURE, OK, pool_of
 from graders.cli.rows import read_rows
 from graders.errors import BadInput
 from graders.resumable_log import ResumableLog

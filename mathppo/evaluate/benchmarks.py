@@ -24,7 +24,7 @@ from msgspec import Meta
 from mathppo.errors import BadInput, BadSetting
 from mathppo.evaluate.reference_answers import AnswerFormat, read_reference_answer, with_tolerance, with_unit
 from mathppo.problems import HELD_OUT_COUNTS, load_held_out
-from mathppo.problems.rows import read_rows
+from mathppo.problems.dataset_rows import read_rows
 from mathppo.records import Problem
 
 CARDS = Path(__file__).parent / "cards"

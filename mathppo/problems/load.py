@@ -8,8 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from mathppo.errors import BadInput, BadSetting
+from mathppo.problems.dataset_rows import Row, read_rows
 from mathppo.problems.held_out import load_held_out
-from mathppo.problems.rows import Row, read_rows
 from mathppo.records import Problem
 
 ReferenceFormat = Literal["plain", "gsm8k"]

@@ -15,12 +15,7 @@ MIRRORS = {
     "losses.py": "conformance checks of mathppo.ppo.losses",
     "masked.py": "conformance checks of mathppo.ppo.masked",
     "conformance.py": "conformance kits of graders and of PPO functions",
-    "arguments.py": "arguments of LaTeX commands, and argument checks of mathppo.ppo",
-    "commands.py": "LaTeX commands, and commands of the graders program",
     "diagnostics.py": "diagnostics of the sandbox, and of the learner",
-    "numeric.py": "the numeric grader, and comparison of numbers",
-    "options.py": "settings of built-in graders, and options of the graders program",
-    "rows.py": "rows of files to grade, and of problem files",
 }
 """Basenames that several modules share on purpose, with the reason."""
 

@@ -16,7 +16,7 @@ from graders.equivalence.arithmetic.rationals import exact_value
 from graders.equivalence.arithmetic.sample_points import float_value, variables
 from graders.equivalence.canonical.normal_form import proportional_forms, same_form
 from graders.equivalence.compare.comparison import Comparison
-from graders.equivalence.compare.numeric import proved_different, values_agree, values_proportional
+from graders.equivalence.compare.values import proved_different, values_agree, values_proportional
 from graders.parsing.tree import Apply, Name, Node, Number, Quantity, walk
 
 MIN_DIGITS_EXACT_ANSWER = 2

@@ -10,8 +10,8 @@ from graders.equivalence.arithmetic.rationals import exact_value, integer_root, 
 from graders.equivalence.arithmetic.sample_points import float_value, sample_points, variables
 from graders.equivalence.canonical.normal_form import proportional_forms, same_form
 from graders.equivalence.compare.comparison import Comparison, combine
-from graders.equivalence.compare.numeric import proved_different, values_agree
 from graders.equivalence.compare.symbolic import symbolically_equal
+from graders.equivalence.compare.values import proved_different, values_agree
 from graders.parsing.parse import parse
 
 RUNG_CASES = [
