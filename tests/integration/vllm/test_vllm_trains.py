@@ -28,7 +28,7 @@ def test_ppo_trains_on_rollouts_of_vllm(tmp_path: Path, capsys: pytest.CaptureFi
         assert float(row.metrics["behaviour_logratio_max"]) < 1e-3  # type: ignore[arg-type]
         assert float(row.metrics["behaviour_ess_share"]) > 0.999  # type: ignore[arg-type]
         assert sum(row.metrics["behaviour_logratio_by_size"][:5]) == pytest.approx(1.0)  # type: ignore[index]
-    assert "Sampler against learner" in (run.root / "report.html").read_text("utf-8")
+    assert "Sampler and learner" in (run.root / "report.html").read_text("utf-8")
     scored = store.read_scored(run.iteration(2) / "scored")
     assert len(scored) == 8
     assert {item.rollout.policy_step for item in scored} == {1}
