@@ -7,11 +7,10 @@ rounding: a uniform within about 1e-7 of the boundary between two tokens may sel
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mathppo.errors import BadCheckpoint, BadInput, BrokenInvariant
 from mathppo.generator.base import Request, Sampling, check_requests
@@ -21,9 +20,6 @@ from mathppo.generator.stops import StopStrings
 from mathppo.generator.weights import compare_weights
 from mathppo.load_errors import UNLOADABLE
 from mathppo.records import FinishReason, Rollout
-
-if TYPE_CHECKING:
-    pass
 
 
 class HFGenerator:
@@ -74,6 +70,8 @@ class HFGenerator:
         Raises:
             BadCheckpoint: a missing or damaged folder, or one that lacks weights of the model.
         """
+        from transformers import AutoModelForCausalLM, AutoTokenizer  # takes a second
+
         folder = Path(path)
 
         remedy = "point to a folder written by `save_pretrained`"
