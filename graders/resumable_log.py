@@ -56,7 +56,7 @@ class ResumableLog(AbstractContextManager["ResumableLog"]):
 
     def _check_key(self, key: str, restart: bool) -> None:
         file = key_path(self.path)
-        found = file.read_text("utf-8", "replace") if file.exists() else ""
+        found = file.read_text("utf-8", "replace") if file.exists() else None
         if found == key:
             return
         if self._file.seek(0, os.SEEK_END) and not restart:

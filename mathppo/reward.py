@@ -3,7 +3,7 @@
 The reward is on the completion's last token. If the grader itself failed, there is no reward and the rollout is left
 out of the losses. Two controls, `random` and `format`, show the part of a gain that does not need the verifier.
 
-Source: Shao et al. 2025, "Spurious Rewards", arXiv:2506.10947 (the controls).
+Source: Shao et al. 2025, "Spurious Rewards", https://arxiv.org/abs/2506.10947 (the controls).
 """
 
 import random
@@ -60,7 +60,7 @@ def overlong_penalty(num_tokens: int, budget_tokens: int, settings: RewardSettin
         budget_tokens: the completion's token budget.
         settings: the penalty and the buffer before the budget.
 
-    Source: DAPO (Yu et al. 2025, arXiv:2503.14476), equation 13.
+    Source: DAPO (Yu et al. 2025, https://arxiv.org/abs/2503.14476), equation 13.
     """
     into_buffer = num_tokens - (budget_tokens - settings.overlong_buffer_tokens)
     return settings.overlong_penalty * min(max(into_buffer / settings.overlong_buffer_tokens, 0.0), 1.0)

@@ -73,8 +73,8 @@ class CriticTrainer:
     def extra_epochs(self, experience: Experience, order: torch.Generator) -> int:
         """Train the critic for `critic_extra_epochs` more on an update's rollouts; return the number of skipped steps.
 
-        Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 2: the value function tolerates more sample reuse
-        than the policy.
+        Source: Cobbe et al. 2021, "Phasic Policy Gradient" (https://arxiv.org/abs/2009.04416), section 2: the value
+        function tolerates more sample reuse than the policy.
         """
         epochs, num_minibatches = self.settings.critic_extra_epochs, self.settings.minibatches
         indices = shuffled_minibatches(experience.batch.num_rows, num_minibatches, order, epochs=epochs)
@@ -95,7 +95,7 @@ class CriticTrainer:
         after `critic_pretraining_epochs`; the caller may stop earlier.
 
         Source: Yuan et al. 2025, "What's Behind PPO's Collapse in Long-CoT? Value Optimization Holds the Secret"
-        (VC-PPO), section 3.1.
+        (https://arxiv.org/abs/2503.01491) (VC-PPO), section 3.1.
         """
         settings = self.settings
         rewards = gae.token_rewards(train.outcome, train.completion_mask)

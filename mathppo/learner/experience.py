@@ -16,6 +16,7 @@ from mathppo.config import LearnerSettings
 from mathppo.learner.backend.sharding import DistContext
 from mathppo.ppo import gae, kl, masked
 from mathppo.ppo.advantages import discounted_returns, grpo_advantages, reinforce_plus_plus_advantages, rloo_advantages
+from mathppo.ppo.gae_lambda import length_adaptive_lambda
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def build_experience(
         settings: of the learner.
 
     Source: separate lambdas for policy and critic, and one that grows with the completion: Yue et al. 2025, "VAPO:
-    Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks".
+    Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks" (https://arxiv.org/abs/2504.05118).
     """
     rewards = gae.token_rewards(batch.outcome, batch.completion_mask)
     if settings.kl_place == "reward" and ref_logprobs is not None and isinstance(old, OldPolicy):
@@ -120,7 +121,7 @@ def build_experience(
     if settings.has_critic:
         estimate = partial(gae.gae, rewards, values, batch.completion_mask, bootstrap, gamma=settings.gamma)
         if settings.lam_alpha is not None:
-            raw = estimate(lam=gae.length_adaptive_lambda(batch.lengths, settings.lam_alpha))
+            raw = estimate(lam=length_adaptive_lambda(batch.lengths, settings.lam_alpha))
         else:
             raw = estimate(lam=settings.lam)
         is_shared = settings.lam_alpha is None and settings.critic_lam == settings.lam

@@ -111,8 +111,8 @@ def logprobs_and_values(
         trunk_value_gradient: factor on the values' gradient into the trunk.
         options: of the forward pass.
 
-    Source: Cobbe et al. 2021, "Phasic Policy Gradient", section 1: interference between the two objectives in a shared
-    trunk, which the factor controls.
+    Source: Cobbe et al. 2021, "Phasic Policy Gradient" (https://arxiv.org/abs/2009.04416), section 1: interference
+    between the two objectives in a shared trunk, which the factor controls.
     """
     hidden = hidden_states(policy, batch, options=options)
     logprobs, entropies = logprobs_from_hidden(policy, hidden, batch, temperature=temperature, options=options)

@@ -79,7 +79,8 @@ def importance_weights(
         Anchor log-probabilities in nats, and weights, without gradient.
 
     Source: weights: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training"; anchor:
-    Schulman et al. 2017, "Proximal Policy Optimization Algorithms", section 3, and marin-community/marin#8955.
+    Schulman et al. 2017, "Proximal Policy Optimization Algorithms" (https://arxiv.org/abs/1707.06347), section 3, and
+    marin-community/marin#8955.
     """
     is_stale = (batch.policy_step < step)[:, None] & batch.loss_mask & (settings.stale_anchor == "behaviour")
     if settings.importance == "off":
@@ -116,7 +117,8 @@ def policy_objective(
         kl_coef: the current weight of the reference KL.
 
     Source: imitation of correct completions: Yue et al. 2025, "VAPO: Efficient and Reliable Reinforcement Learning for
-    Advanced Reasoning Tasks", positive-example language-model loss; `losses.policy_loss` names the others.
+    Advanced Reasoning Tasks" (https://arxiv.org/abs/2504.05118), positive-example language-model loss;
+    `losses.policy_loss` names the others.
     """
     batch = rows.batch
     anchor, weights = importance_weights(old_logprobs, batch, settings, step=rows.step)

@@ -34,8 +34,8 @@ def grpo_advantages(
     Raises:
         BadInput: shapes differ.
 
-    Source: Shao et al. 2024, "DeepSeekMath", section 4.1.2 (outcome supervision); `scale=False`: Liu et al. 2025,
-    "Understanding R1-Zero-Like Training", section 3.
+    Source: Shao et al. 2024, "DeepSeekMath" (https://arxiv.org/abs/2402.03300), section 4.1.2 (outcome supervision);
+    `scale=False`: Liu et al. 2025, "Understanding R1-Zero-Like Training" (https://arxiv.org/abs/2503.20783), section 3.
 
     >>> grpo_advantages(torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([5, 5, 6, 6]))
     tensor([ 1., -1.,  0.,  0.])
@@ -63,7 +63,8 @@ def rloo_advantages(
         BadInput: shapes differ.
 
     Source: Ahmadian et al. 2024, "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human
-    Feedback in LLMs", section 3.3 (RLOO); Kool et al. 2019, "Buy 4 REINFORCE Samples, Get a Baseline for Free!".
+    Feedback in LLMs" (https://arxiv.org/abs/2402.14740), section 3.3 (RLOO); Kool et al. 2019, "Buy 4 REINFORCE
+    Samples, Get a Baseline for Free!".
 
     >>> rloo_advantages(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([5, 5, 5]))
     tensor([ 1.0000, -0.5000, -0.5000])
@@ -100,8 +101,8 @@ def reinforce_plus_plus_advantages(
         BadInput: shapes differ.
         BadSetting: gamma is outside [0, 1].
 
-    Source: Hu et al. 2025, "REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models",
-    global advantage normalization.
+    Source: Hu et al. 2025, "REINFORCE++: An Efficient RLHF Algorithm with Robustness to Both Prompt and Reward Models"
+    (https://arxiv.org/abs/2501.03262), global advantage normalization.
 
     >>> rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
     >>> reinforce_plus_plus_advantages(rewards, torch.ones(2, 2))

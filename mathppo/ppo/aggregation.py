@@ -36,8 +36,9 @@ def loss_weights(
     Raises:
         BadSetting: an unknown aggregation, or constant_length without a budget of at least 1.
 
-    Source: token_mean: Yu et al. 2025, "DAPO", section 3.3; sequence_mean: Shao et al. 2024, "DeepSeekMath", eq. 3;
-    constant_length: Liu et al. 2025, "Understanding R1-Zero-Like Training", section 3.
+    Source: token_mean: Yu et al. 2025, "DAPO" (https://arxiv.org/abs/2503.14476), section 3.3; sequence_mean: Shao et
+    al. 2024, "DeepSeekMath" (https://arxiv.org/abs/2402.03300), eq. 3; constant_length: Liu et al. 2025, "Understanding
+    R1-Zero-Like Training" (https://arxiv.org/abs/2503.20783), section 3.
 
     >>> import torch
     >>> weights, denominator = loss_weights(torch.tensor([[1, 0], [1, 1]]), "sequence_mean")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mathppo.errors import BadSetting
 from mathppo.ppo.arguments import as_float, as_mask, keep, require_per_row, require_range, require_same_shape
+from mathppo.ppo.gae_lambda import lambda_per_row
 from mathppo.ppo.scan import discounted_suffix_sums
 
 CHUNK_STEPS = 2**19
@@ -39,7 +40,7 @@ def gae(
         completion_mask: True = a token that the behaviour policy sampled, an episode step.
         bootstrap_values: V after the whole completion if it was truncated and is bootstrapped, exactly 0 if terminated.
         gamma: discount per step, in [0, 1].
-        lam: lambda in [0, 1], one for all rows or one per row; see `length_adaptive_lambda`.
+        lam: lambda in [0, 1], one for all rows or one per row; see `gae_lambda.length_adaptive_lambda`.
 
     Returns:
         Advantages without gradient, at least float32, 0 at masked steps. Return targets are `advantages + values`.
@@ -48,8 +49,8 @@ def gae(
         BadInput: shapes differ.
         BadSetting: gamma or lambda is outside [0, 1].
 
-    Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using Generalized Advantage Estimation",
-    equation 16.
+    Source: Schulman et al. 2016, "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
+    (https://arxiv.org/abs/1506.02438), equation 16.
 
     >>> V = torch.tensor([[0.2, 0.3, 0.4]])
     >>> gae(torch.tensor([[0.0, 0.0, 1.0]]), V, torch.ones(1, 3, dtype=torch.bool), torch.zeros(1), lam=0.95)
@@ -60,7 +61,7 @@ def gae(
     require_range("gae", "gamma", gamma, 0.0, 1.0)
     mask, rewards, values = as_mask(completion_mask), as_float(token_rewards), as_float(values)
     dtype = torch.promote_types(rewards.dtype, values.dtype)
-    lams = _lambda_per_row(lam, values)
+    lams = lambda_per_row(lam, values)
     inputs = (rewards.to(dtype), values.to(dtype), mask, bootstrap_values.to(dtype), lams)
     advantages = torch.empty_like(inputs[1])
     size = CHUNK_STEPS // max(1, values.shape[1]) if values.device.type == "cpu" else len(values)
@@ -91,8 +92,9 @@ def token_rewards(
         BadInput: shapes differ.
         BadSetting: `kl_coef` is negative, or is set without `kl`.
 
-    Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", equation 2; Ouyang et al. 2022,
-    "Training Language Models to Follow Instructions with Human Feedback", equation 2.
+    Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences"
+    (https://arxiv.org/abs/1909.08593), equation 2; Ouyang et al. 2022, "Training Language Models to Follow Instructions
+    with Human Feedback" (https://arxiv.org/abs/2203.02155), equation 2.
 
     >>> token_rewards(torch.tensor([1.0]), torch.tensor([[True, True, False]]))
     tensor([[0., 1., 0.]])
@@ -106,30 +108,6 @@ def token_rewards(
     steps_left = mask.flip(1).cumsum(1).flip(1)
     rewards = keep(outcome[:, None].expand(mask.shape), mask & (steps_left == 1))
     return rewards if kl is None or kl_coef == 0.0 else rewards - kl_coef * keep(kl, mask)
-
-
-def length_adaptive_lambda(lengths: Shaped[Tensor, " B"], alpha: float) -> Float[Tensor, " B"]:
-    """Return `1 - 1 / (alpha * length)`, clipped to [0, 1]: lambda grows so that the outcome reaches the first token.
-
-    Args:
-        lengths: steps of each completion (True positions of its mask).
-        alpha: share of the length that credit spans, above 0; VAPO uses 0.05.
-
-    Returns:
-        float64, one lambda per row; 0 for rows with `alpha * length <= 1`.
-
-    Raises:
-        BadSetting: alpha is not above 0.
-
-    Source: Yue et al. 2025, "VAPO: Efficient and Reliable Reinforcement Learning for Advanced Reasoning Tasks",
-    length-adaptive GAE.
-
-    >>> length_adaptive_lambda(torch.tensor([10, 100]), 0.1)
-    tensor([0.0000, 0.9000], dtype=torch.float64)
-    """
-    if not alpha > 0.0:
-        raise BadSetting(f"length_adaptive_lambda: expected alpha above 0, got {alpha!r}; VAPO uses 0.05")
-    return 1.0 - 1.0 / (alpha * lengths.double()).clamp(min=1.0)
 
 
 def _gae_unmasked(
@@ -164,14 +142,3 @@ def _gae_unmasked(
     rewards[:, :-1].addcmul_(values[:, 1:], (gamma * (1.0 - lams)).to(values.dtype)[:, None])
     rewards[rows, flat - rows * width] += gamma * bootstrap[rows]
     return discounted_suffix_sums(rewards, gamma * lams).sub_(values)
-
-
-def _lambda_per_row(lam: float | Float[Tensor, " B"], values: Float[Tensor, "B T"]) -> Float[Tensor, " B"]:
-    if not isinstance(lam, Tensor):
-        require_range("gae", "lam", lam, 0.0, 1.0)
-        return torch.full((len(values),), lam, dtype=torch.float64, device=values.device)
-    if lam.dim() > 0:
-        require_per_row("gae", len(values), lam=lam)
-    if not bool(((lam >= 0.0) & (lam <= 1.0)).all()):
-        raise BadSetting(f"gae: expected lam in [0, 1] for every row, got {lam.tolist()}; correct the setting")
-    return lam.to(values.device, torch.float64).expand(len(values))

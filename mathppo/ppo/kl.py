@@ -42,8 +42,8 @@ def kl_estimate(
         BadInput: the shapes differ.
         BadSetting: an unknown kind.
 
-    Source: Schulman 2020, "Approximating KL Divergence", http://joschu.net/blog/kl-approx.html; the gradients: Tang
-    and Munos 2025, "On a few pitfalls in KL divergence gradient estimation for RL".
+    Source: Schulman 2020, "Approximating KL Divergence", http://joschu.net/blog/kl-approx.html; the gradients: Tang and
+    Munos 2025, "On a few pitfalls in KL divergence gradient estimation for RL" (https://arxiv.org/abs/2506.09477).
 
     >>> [round(float(kl_estimate(torch.tensor(-1.0), torch.tensor(-1.5), k)), 5) for k in ("k1", "k2", "k3")]
     [0.5, 0.125, 0.10653]
@@ -94,7 +94,8 @@ def adapt_coef(coef: float, observed_kl: float, *, target: float, num_rollouts: 
     Raises:
         BadSetting: an argument is out of range, or the KL is not finite.
 
-    Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences", section 2.2.
+    Source: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences"
+    (https://arxiv.org/abs/1909.08593), section 2.2.
 
     >>> adapt_coef(0.1, 12.0, target=6.0, num_rollouts=100, horizon=10_000)  # doctest: +ELLIPSIS
     0.1002...

@@ -33,8 +33,8 @@ def token_logprobs(
     Raises:
         BadSetting: the temperature is not above 0.
 
-    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", section 3: the ratio is of the policy that
-    acted.
+    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms" (https://arxiv.org/abs/1707.06347), section
+    3: the ratio is of the policy that acted.
 
     >>> round(float(token_logprobs(torch.tensor([2.0, 0.0]), torch.tensor(0), temperature=0.5)), 5)
     -0.01815
@@ -93,8 +93,9 @@ def chunked_token_logprobs(
         BadInput: the shapes do not match.
         BadSetting: the temperature is not above 0, or `chunk_tokens` is less than 1.
 
-    Source: recomputation: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; fusion of head and loss:
-    Hsu et al. 2024, "Liger Kernel", section 3.2.
+    Source: recomputation: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"
+    (https://arxiv.org/abs/1604.06174); fusion of head and loss: Hsu et al. 2024, "Liger Kernel"
+    (https://arxiv.org/abs/2410.10989), section 3.2.
 
     >>> hidden, weight, ids = torch.ones(3, 2), torch.zeros(4, 2), torch.tensor([0, 1, 3])
     >>> logprobs, entropies = chunked_token_logprobs(hidden, weight, ids)

@@ -60,10 +60,10 @@ def policy_loss(
         BadInput: shapes differ.
         BadSetting: a clip is out of range.
 
-    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", equation 7; clip-higher: Yu et al. 2025,
-    "DAPO", section 3.1; dual clip: Ye et al. 2020, "Mastering Complex Control in MOBA Games with Deep Reinforcement
-    Learning", dual-clip PPO; weights: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL
-    Training".
+    Source: Schulman et al. 2017, "Proximal Policy Optimization Algorithms" (https://arxiv.org/abs/1707.06347), equation
+    7; clip-higher: Yu et al. 2025, "DAPO" (https://arxiv.org/abs/2503.14476), section 3.1; dual clip: Ye et al. 2020,
+    "Mastering Complex Control in MOBA Games with Deep Reinforcement Learning" (https://arxiv.org/abs/1912.09729),
+    dual-clip PPO; weights: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training".
 
     >>> one = torch.ones(1, 1)
     >>> loss, stats = policy_loss(torch.log(0.26 * one), torch.log(0.20 * one), one, one)
@@ -134,8 +134,9 @@ def value_loss(
         BadInput: shapes differ.
         BadSetting: `clip` is negative.
 
-    Source: squared error: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", equation 9; clip: Engstrom
-    et al. 2020, "Implementation Matters in Deep Policy Gradients" (value function clipping).
+    Source: squared error: Schulman et al. 2017, "Proximal Policy Optimization Algorithms"
+    (https://arxiv.org/abs/1707.06347), equation 9; clip: Engstrom et al. 2020, "Implementation Matters in Deep Policy
+    Gradients" (https://arxiv.org/abs/2005.12729) (value function clipping).
 
     >>> v, old, target = torch.tensor([[0.9]]), torch.tensor([[0.0]]), torch.tensor([[1.0]])
     >>> round(float(value_loss(v, old, target, torch.ones(1, 1), clip=0.2)[0]), 4)  # as if V were 0.2
@@ -179,7 +180,7 @@ def likelihood_loss(
         loss_mask: True = a token of a correct completion.
         denominator: as in `policy_loss`.
 
-    Source: Yue et al. 2025, "VAPO", the positive-example language-model loss.
+    Source: Yue et al. 2025, "VAPO" (https://arxiv.org/abs/2504.05118), the positive-example language-model loss.
 
     >>> likelihood_loss(torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, True]]))
     tensor(2.)

@@ -64,8 +64,9 @@ def whiten(
     Raises:
         BadInput: the shapes differ.
 
-    Source: Andrychowicz et al. 2021, "What Matters for On-Policy Deep Actor-Critic Methods?", choice C67 (advantage
-    normalization); `shift_mean`: Ziegler et al. 2019, "Fine-Tuning Language Models from Human Preferences".
+    Source: Andrychowicz et al. 2021, "What Matters for On-Policy Deep Actor-Critic Methods?"
+    (https://arxiv.org/abs/2006.05990), choice C67 (advantage normalization); `shift_mean`: Ziegler et al. 2019,
+    "Fine-Tuning Language Models from Human Preferences" (https://arxiv.org/abs/1909.08593).
 
     >>> whiten(torch.tensor([0.0, 1.0, 9.0]), torch.tensor([True, True, False]))
     tensor([-1.,  1.,  0.])

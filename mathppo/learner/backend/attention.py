@@ -48,7 +48,8 @@ def packed_attention(
     Raises:
         BadSetting: the architecture caps or biases its scores.
 
-    Source: Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination", section 3.2.
+    Source: Krell et al. 2021, "Efficient Sequence Packing without Cross-contamination"
+    (https://arxiv.org/abs/2107.02027), section 3.2.
     """
     unsupported = [name for name in UNSUPPORTED if more.get(name) is not None]
     if unsupported:

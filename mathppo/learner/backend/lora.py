@@ -35,8 +35,8 @@ def inject(model: PreTrainedModel, settings: LearnerSettings, *, head: nn.Module
     Raises:
         BadSetting: peft is not installed, or the trunk has no linear layer.
 
-    Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models", section 4.1; all linear layers:
-    Schulman et al. 2025, "LoRA Without Regret".
+    Source: Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models" (https://arxiv.org/abs/2106.09685),
+    section 4.1; all linear layers: Schulman et al. 2025, "LoRA Without Regret".
     """
     try:
         library = importlib.import_module("peft")

@@ -30,8 +30,8 @@ def make_adamw(parameters: list[nn.Parameter], settings: LearnerSettings) -> Opt
     Raises:
         BadSetting: bitsandbytes is not installed.
 
-    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization"; Dettmers et al. 2022, "8-bit Optimizers
-    via Block-wise Quantization".
+    Source: Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization" (https://arxiv.org/abs/1711.05101);
+    Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization" (https://arxiv.org/abs/2110.02861).
     """
     shared = {"lr": settings.lr, "betas": (0.9, 0.95), "weight_decay": settings.weight_decay}
     if settings.optimizer == "adamw":

@@ -79,3 +79,16 @@ def test_second_writer_is_rejected_until_the_first_closes(tmp_path: Path) -> Non
     with ResumableLog(tmp_path / "log"), pytest.raises(BadInput, match="another process is writing it; wait for it or"):
         ResumableLog(tmp_path / "log")
     ResumableLog(tmp_path / "log").close()
+
+
+@pytest.mark.parametrize("key", ["", "a key"])
+def test_every_key_is_written_and_checked_the_empty_one_included(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "log"
+    with ResumableLog(path, key) as log:
+        log.append(LINES)
+    assert key_path(path).read_text() == key
+    with ResumableLog(path, key) as log:
+        assert list(log.lines()) == LINES
+    key_path(path).unlink()
+    with pytest.raises(BadInput, match="made from other inputs"):
+        ResumableLog(path, key)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from mathppo.errors import BadInput, BadSetting
-from mathppo.ppo.gae import gae, length_adaptive_lambda, token_rewards
+from mathppo.ppo.gae import gae, token_rewards
+from mathppo.ppo.gae_lambda import length_adaptive_lambda
 from mathppo.ppo.losses import policy_loss
 from mathppo.ppo.scan import discounted_suffix_sums
 
