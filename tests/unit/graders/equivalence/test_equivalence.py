@@ -1,11 +1,14 @@
 """The ladder: the rung that decides, its proofs, and its bounds."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 
 from graders.equivalence import RUNGS, TooLarge, compare
+from graders.equivalence.arithmetic.balls import evaluate_ball
 from graders.equivalence.arithmetic.evaluate_tree import NoValue, number_value
+from graders.equivalence.arithmetic.multiprecision import evaluate_multiprecision
 from graders.equivalence.arithmetic.rationals import exact_value, integer_root, power
 from graders.equivalence.arithmetic.sample_points import float_value, sample_points, variables
 from graders.equivalence.canonical.normal_form import proportional_forms, same_form
@@ -13,6 +16,7 @@ from graders.equivalence.compare.comparison import Comparison, combine
 from graders.equivalence.compare.symbolic import symbolically_equal
 from graders.equivalence.compare.values import proved_different, values_agree
 from graders.parsing.parse import parse
+from graders.parsing.tree import Node
 
 RUNG_CASES = [
     ("x+1", "x+1", True, "text"),
@@ -195,3 +199,10 @@ def test_combined_comparison_is_the_first_difference() -> None:
     assert combine([yes, unknown]) == unknown
     assert combine([yes, Comparison(True, "text", "")]).rung == "exact"
     assert combine([]).equal is True
+
+
+@pytest.mark.parametrize("evaluate", [evaluate_ball, evaluate_multiprecision])
+def test_bounds_of_nested_sums_share_the_step_limit(evaluate: Callable[[Node, dict[str, Fraction]], object]) -> None:
+    node = parse(r"\sum_{k=1}^{1500}\sum_{j=1}^{\sum_{i=1}^{100}(i-i)}k")
+    with pytest.raises(TooLarge, match="steps of arithmetic"):
+        evaluate(node, {})
