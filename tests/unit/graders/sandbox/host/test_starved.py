@@ -70,10 +70,15 @@ def crowded(tmp_path: Path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_starved_worker_gets_its_waiting_time_back(crowded: GraderPool) -> None:
-    begin = time.monotonic()
-    verdict = crowded.grade([("0.2", "")])[0]
-    assert time.monotonic() - begin > LIMIT_S
-    assert verdict.correct, verdict
+    # 0.15 s is less than the share of the limit that a worker has run if it waited too little for an extension.
+    for _ in range(5):
+        begin = time.monotonic()
+        verdict = crowded.grade([("0.15", "")])[0]
+        assert verdict.correct, verdict
+        if time.monotonic() - begin > LIMIT_S:
+            break
+    else:
+        pytest.fail("expected the crowd to make a worker wait beyond its limit")
     assert crowded.counts["delays"] >= 1
 
 
